@@ -1,0 +1,29 @@
+"""The one exception that users meet: what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ScopeRegError(Exception):
+    """Bad input or an environment that cannot do what was asked.
+
+    `what` states the problem with the offending value, `where` names the argument, file or option,
+    `fix` tells how to mend it. All three appear in the message.
+    """
+
+    def __init__(self, what: str, *, where: str, fix: str) -> None:
+        super().__init__(what, where, fix)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}\n  To mend it: {self.fix}"
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`, did you mean 'x'?` for the nearest choice, or nothing."""
+    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f", did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,382 @@
+"""How good a registration is, frame by frame: pose errors in mm and degrees, overlap, surface distance, likeness.
+
+All functions take a batch, give one number per frame (B,), and run on any device. Poses are `VoxelPoses` in centred
+voxels. What has no answer is an error that names the frames, or NaN where the caller asks for it by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Literal, NoReturn
+
+import torch
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, geodesic_angle_deg, sample_slice
+from scopereg.geometry.slicing import Padding
+
+Undefined = Literal["raise", "nan"]
+
+SUCCESS_MM = 3.0
+_RIGID_TOLERANCE = 1e-4  # the same as in Pose
+_WINDOW, _SIGMA = 11, 1.5  # SSIM's Gaussian
+_MAX_DISTANCES = 2**22  # surface distances held at once
+
+
+def target_points(
+    slice_shape: tuple[int, int], *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """The five targets (5, 3) of mTRE in centred voxels: the centre, then the corners at +-trunc(0.9 (N-1))/2."""
+    y, x = (9 * (size - 1) // 10 / 2 for size in slice_shape)
+    points = [(0.0, 0.0, 0.0), (-x, -y, 0.0), (x, -y, 0.0), (-x, y, 0.0), (x, y, 0.0)]
+    return torch.tensor(points, device=device, dtype=dtype)
+
+
+def mtre_mm(
+    predicted: VoxelPoses, true: VoxelPoses, slice_shape: tuple[int, int], spacing_mm: float | Tensor
+) -> Tensor:
+    """Mean target registration error (B,) in mm: mean distance of the five targets of a slice (H, W).
+
+    `spacing_mm` is one number or one per frame (B,). Poses that are not finite or not rigid are an error.
+    """
+    predicted, true = _pose_pair(predicted, true, "mtre_mm")
+    spacing = _spacing(spacing_mm, predicted.translation, "mtre_mm")
+    points = target_points(slice_shape, device=predicted.rotation.device, dtype=predicted.rotation.dtype)
+    # R p as sums of products: a matmul would lose digits under TF32 or autocast.
+    turned = ((predicted.rotation - true.rotation)[:, None] * points[:, None, :]).sum(-1)  # (B, 5, 3)
+    offset = (predicted.translation - true.translation)[:, None]
+    return torch.linalg.vector_norm(turned + offset, dim=-1).mean(-1) * spacing
+
+
+def translation_error_mm(predicted: VoxelPoses, true: VoxelPoses, spacing_mm: float | Tensor) -> Tensor:
+    """Distance (B,) in mm between the two translations, that is between the slice centres."""
+    predicted, true = _pose_pair(predicted, true, "translation_error_mm")
+    spacing = _spacing(spacing_mm, predicted.translation, "translation_error_mm")
+    return torch.linalg.vector_norm(predicted.translation - true.translation, dim=-1) * spacing
+
+
+def rotation_error_deg(predicted: VoxelPoses, true: VoxelPoses) -> Tensor:
+    """L2 norm (B,) in degrees of the difference of the Euler angles (R = Rz Ry Rx), each taken the short way round."""
+    predicted, true = _pose_pair(predicted, true, "rotation_error_deg")
+    difference = euler_deg_from_rotation(predicted.rotation) - euler_deg_from_rotation(true.rotation)
+    return torch.linalg.vector_norm(torch.remainder(difference + 180, 360) - 180, dim=-1)
+
+
+def geodesic_error_deg(predicted: VoxelPoses, true: VoxelPoses) -> Tensor:
+    """Angle (B,) in degrees of the one rotation that takes the predicted to the true orientation."""
+    predicted, true = _pose_pair(predicted, true, "geodesic_error_deg")
+    return geodesic_angle_deg(predicted.rotation, true.rotation)
+
+
+def is_success(mtre: Tensor, threshold_mm: float = SUCCESS_MM) -> Tensor:
+    """Whether (B,) the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
+    _refuse(~torch.isfinite(mtre), "the mTRE is NaN or infinite", "is_success(mtre)", "compute it from finite poses")
+    return mtre <= threshold_mm
+
+
+def dice(predicted: Tensor, true: Tensor, *, empty: Undefined = "raise") -> Tensor:
+    """Dice overlap (B,) of label maps (B, H, W), the mean over the classes that either map of a frame has.
+
+    0 is background and does not count. A class that only one map has scores 0; a class that neither has is left out.
+    A frame without any class in both maps has no Dice: an error, or NaN with `empty="nan"`.
+    """
+
+    def overlap(first: Tensor, second: Tensor) -> Tensor:
+        both, sizes = (first & second).sum((1, 2)), first.sum((1, 2)) + second.sum((1, 2))
+        return 2 * both / sizes.clamp_min(1)
+
+    return _mean_over_classes(overlap, predicted, true, empty, "dice")
+
+
+def hd95_mm(predicted: Tensor, true: Tensor, spacing_mm: float | Tensor, *, empty: Undefined = "raise") -> Tensor:
+    """95 % Hausdorff distance (B,) in mm of label maps (B, H, W), the mean over the classes that either map has.
+
+    As MONAI's `compute_hausdorff_distance(percentile=95)`: the surface is the pixels with a 4-neighbour outside of the
+    class (the border of the image is outside); the 95th percentile is taken of the distances from each surface to the
+    other, and the larger of the two counts. 0 is background. A class that only one map has is as far away as the
+    image allows: the diagonal between its corner pixels. A class that neither has is left out; a frame without any
+    class in both maps is an error, or NaN with `empty="nan"`.
+    """
+    pixels = _mean_over_classes(_hd95_pixels, predicted, true, empty, "hd95_mm")
+    return pixels * _spacing(spacing_mm, pixels, "hd95_mm")
+
+
+def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Tensor:
+    """Pearson correlation (B,) over all pixels of images (B, H, W).
+
+    A constant image (its values spread no more than rounding does) correlates with nothing: an error, or NaN with
+    `constant="nan"`.
+    """
+    first, second = (image.flatten(1) for image in _image_pair(predicted, true, "ncc"))
+    undefined = _is_constant(first) | _is_constant(second)
+    if constant != "nan":
+        _refuse(undefined, "an image is constant, correlation is undefined", "ncc", 'pass constant="nan" to get NaN')
+    first, second = (image - image.mean(1, keepdim=True) for image in (first, second))
+    lengths = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
+    correlation = ((first * second).sum(1) / lengths).clamp(-1, 1)
+    return correlation.masked_fill(undefined, float("nan"))
+
+
+def ssim(predicted: Tensor, true: Tensor, *, data_range: float = 1.0) -> Tensor:
+    """Structural similarity (B,) of images (B, H, W): 11x11 Gaussian of sigma 1.5, only where the window fits.
+
+    Defined for constant images. Images smaller than the window are an error, and so are values that span more than
+    twice `data_range`: grey values of 0..255 against a range of 1 would give a number without meaning.
+    """
+    first, second = _image_pair(predicted, true, "ssim")
+    _check_ssim(first, second, data_range)
+    # Variances do not feel a shift of the grey values, but their rounding does: measured about the image's mean.
+    level_1, level_2 = (image.mean((1, 2), keepdim=True) for image in (first, second))
+    first, second = first - level_1, second - level_2
+    mean_1, mean_2, square_1, square_2, product = (
+        _gaussian_valid(image) for image in (first, second, first * first, second * second, first * second)
+    )
+    variance_1, variance_2 = square_1 - mean_1**2, square_2 - mean_2**2
+    covariance = product - mean_1 * mean_2
+    mean_1, mean_2 = mean_1 + level_1, mean_2 + level_2
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    luminance = (2 * mean_1 * mean_2 + c1) / (mean_1**2 + mean_2**2 + c1)
+    structure = (2 * covariance + c2) / (variance_1 + variance_2 + c2)
+    return (luminance * structure).mean((1, 2))
+
+
+@torch.no_grad()
+def frame_metrics(
+    predicted: VoxelPoses,
+    true: VoxelPoses,
+    *,
+    volume: Tensor,
+    frames: Tensor,
+    spacing_mm: float | Tensor,
+    labels: Tensor | None = None,
+    padding: Padding = "zeros",
+    threshold_mm: float = SUCCESS_MM,
+) -> dict[str, Tensor]:
+    """All metrics of a batch of frames (B, H, W) in a volume (D, H, W), or (1 or B, D, H, W): columns (B,).
+
+    mtre_mm, trans_err_mm, rot_err_deg, geodesic_deg, success (0 or 1), ncc and ssim of the volume at the predicted pose
+    against the frame, and with a label volume also dice and hd95_mm of its planes at the predicted and the true pose
+    (without labels these two columns are left out).
+    NaN stands for what has no answer: dice and hd95_mm where both planes miss every class, ncc where the frame or the
+    predicted plane is constant (a plane wholly outside of the volume). Everything else that is wrong is an error.
+    """
+    _check_frames(predicted, volume, frames, labels)
+    shape = (frames.shape[1], frames.shape[2])
+    mtre = mtre_mm(predicted, true, shape, spacing_mm)
+    resampled = sample_slice(volume, *predicted, slice_shape=shape, padding=padding)
+    columns = {
+        "mtre_mm": mtre,
+        "trans_err_mm": translation_error_mm(predicted, true, spacing_mm),
+        "rot_err_deg": rotation_error_deg(predicted, true),
+        "geodesic_deg": geodesic_error_deg(predicted, true),
+        "success": is_success(mtre, threshold_mm).to(mtre.dtype),
+        "ncc": ncc(resampled, frames, constant="nan"),
+        "ssim": ssim(resampled, frames),
+    }
+    if labels is not None:
+        first, second = (
+            sample_slice(labels, *pose, slice_shape=shape, mode="nearest").long() for pose in (predicted, true)
+        )
+        columns["dice"] = dice(first, second, empty="nan")
+        columns["hd95_mm"] = hd95_mm(first, second, spacing_mm, empty="nan")
+    return columns
+
+
+def _mean_over_classes(
+    score: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, true: Tensor, empty: Undefined, where: str
+) -> Tensor:
+    """Mean (B,) of a score of two masks over the classes that either map of a frame has."""
+    predicted, true = _label_pair(predicted, true, where)
+    total = torch.zeros(len(true), device=true.device)
+    count = torch.zeros_like(total)
+    for label in torch.unique(torch.stack([predicted, true])).tolist():
+        if label == 0:
+            continue
+        masks = predicted == label, true == label
+        present = (masks[0] | masks[1]).flatten(1).any(1)
+        # The score sees only the frames that have the class.
+        total[present] += score(masks[0][present], masks[1][present])
+        count += present
+    if empty != "nan":
+        _refuse(count == 0, "neither map has a class, only background", where, 'pass empty="nan" to get NaN for them')
+    return total / count  # 0 / 0 is the NaN that was asked for
+
+
+def _hd95_pixels(first: Tensor, second: Tensor) -> Tensor:
+    """95 % Hausdorff distance (B,) in pixels of masks (B, H, W), of which at least one is not empty."""
+    diagonal = math.hypot(first.shape[1] - 1, first.shape[2] - 1)
+    values = []
+    for one, other in zip(_surface(first), _surface(second), strict=True):
+        if one.any() and other.any():
+            directed = [torch.quantile(_distances(a, b), 0.95) for a, b in ((one, other), (other, one))]
+            values.append(torch.maximum(*directed))
+        else:
+            values.append(torch.tensor(diagonal, device=first.device))
+    return torch.stack(values)
+
+
+def _surface(mask: Tensor) -> Tensor:
+    """Pixels of masks (B, H, W) with a 4-neighbour outside."""
+    padded = torch.nn.functional.pad(mask, (1, 1, 1, 1))
+    inner = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
+    return mask & ~inner
+
+
+def _distances(start: Tensor, goal: Tensor) -> Tensor:
+    """Distance of each pixel of one surface (H, W) to the nearest of another, exact, in H W (H + W) steps at most."""
+    height, width = goal.shape
+    rows = torch.arange(height, device=goal.device, dtype=torch.float32)[:, None]
+    far = float(2 * (height + width))  # beyond any true distance: a column without a goal never wins
+    above = torch.where(goal, rows, -far).cummax(0).values
+    below = -torch.where(goal, -rows, -far).flip(0).cummax(0).values.flip(0)
+    along_column = torch.minimum(rows - above, below - rows).square()
+    columns = torch.arange(width, device=goal.device, dtype=torch.float32)
+    nearest = [
+        (along_column[part[:, 0]] + (part[:, 1:] - columns).square()).amin(1)
+        for part in start.nonzero().split(max(1, _MAX_DISTANCES // width))
+    ]
+    return torch.cat(nearest).sqrt()
+
+
+def _gaussian_valid(image: Tensor) -> Tensor:
+    """SSIM's window over images (B, H, W), where it fits.
+
+    A sum of shifted images instead of a convolution: cuDNN convolves in TF32, too coarse for the variances.
+    """
+    taps = [math.exp(-0.5 * ((step - _WINDOW // 2) / _SIGMA) ** 2) for step in range(_WINDOW)]
+    taps = [tap / sum(taps) for tap in taps]
+    for axis in (1, 2):
+        length = image.shape[axis] - _WINDOW + 1
+        image = reduce(torch.add, (tap * image.narrow(axis, start, length) for start, tap in enumerate(taps)))
+    return image
+
+
+def _is_constant(values: Tensor) -> Tensor:
+    """Which rows (B, N) spread no more than rounding does."""
+    low, high = values.amin(1), values.amax(1)
+    return high - low <= 16 * torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
+
+
+def _fail(what: str, where: str, fix: str) -> NoReturn:
+    raise ScopeRegError(what, where=where, fix=fix)
+
+
+def _refuse(bad: Tensor, what: str, where: str, fix: str) -> None:
+    """An error that names the rows of the batch where `bad` (B,) holds."""
+    rows = bad.reshape(-1).nonzero().flatten().tolist()
+    if rows:
+        listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+        _fail(f"{what}: batch row {listed}", where, fix)
+
+
+def _pose_pair(predicted: VoxelPoses, true: VoxelPoses, where: str) -> tuple[VoxelPoses, VoxelPoses]:
+    """Both poses checked, in one type of at least single precision."""
+    pairs = []
+    dtype = torch.promote_types(torch.promote_types(predicted.rotation.dtype, true.rotation.dtype), torch.float32)
+    for name, (rotation, translation) in (("predicted", predicted), ("true", true)):
+        batch = len(true.rotation)
+        if not batch or rotation.shape != (batch, 3, 3) or translation.shape != (batch, 3):
+            _fail(
+                f"the rotations have shape {tuple(rotation.shape)}, the translations {tuple(translation.shape)}",
+                f"{where}({name})",
+                "pass rotations (B, 3, 3) and translations (B, 3), B > 0 and the same for both poses",
+            )
+        rotation, translation = rotation.to(dtype), translation.to(dtype)
+        _check_rigid(rotation, translation, f"{where}({name})")
+        pairs.append(VoxelPoses(rotation, translation))
+    return pairs[0], pairs[1]
+
+
+def _check_rigid(rotation: Tensor, translation: Tensor, where: str) -> None:
+    finite = torch.isfinite(rotation).all(2).all(1) & torch.isfinite(translation).all(1)
+    _refuse(~finite, "the pose holds NaN or infinity", where, "find where it was computed; a failed fit gives no pose")
+    gram = (rotation[:, :, :, None] * rotation[:, :, None, :]).sum(1)
+    identity = torch.eye(3, device=rotation.device, dtype=rotation.dtype)
+    handed = (torch.linalg.cross(rotation[..., 0], rotation[..., 1]) * rotation[..., 2]).sum(-1)
+    skewed = (gram - identity).abs().amax((1, 2)) > _RIGID_TOLERANCE
+    _refuse(
+        skewed | (handed < 0),
+        "the matrix is not a rotation (scaled, skewed or mirrored)",
+        where,
+        "orthonormalise it first, for instance with rotation_from_6d",
+    )
+
+
+def _spacing(spacing_mm: float | Tensor, like: Tensor, where: str) -> Tensor:
+    """The spacing as a scalar or (B,) tensor of the type and device of `like` (B, ...)."""
+    spacing = torch.as_tensor(spacing_mm, dtype=like.dtype, device=like.device)
+    if spacing.shape not in ((), (len(like),)) or not bool((torch.isfinite(spacing) & (spacing > 0)).all()):
+        _fail(
+            f"got {spacing_mm!r} for {len(like)} frames",
+            f"{where}(spacing_mm)",
+            "pass the positive size of a voxel in mm, one number or one per frame",
+        )
+    return spacing
+
+
+def _check_maps(predicted: Tensor, true: Tensor, where: str) -> None:
+    if predicted.shape != true.shape or true.ndim != 3 or true.numel() == 0:
+        _fail(
+            f"the shapes are {tuple(predicted.shape)} and {tuple(true.shape)}",
+            f"{where}(predicted, true)",
+            "pass two batches (B, H, W) of the same shape, not empty",
+        )
+
+
+def _image_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Tensor]:
+    _check_maps(predicted, true, where)
+    dtype = torch.promote_types(torch.promote_types(predicted.dtype, true.dtype), torch.float32)
+    images = predicted.to(dtype), true.to(dtype)
+    for name, image in zip(("predicted", "true"), images, strict=True):
+        bad = ~torch.isfinite(image).flatten(1).all(1)
+        _refuse(bad, "the image holds NaN or infinity", f"{where}({name})", "replace these values first")
+    return images
+
+
+def _label_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Tensor]:
+    _check_maps(predicted, true, where)
+    for name, labels in (("predicted", predicted), ("true", true)):
+        if labels.is_floating_point() or labels.is_complex():
+            _fail(f"the labels are {labels.dtype}", f"{where}({name})", "pass integer class numbers, 0 = background")
+        _refuse(
+            (labels.long() < 0).flatten(1).any(1), "a label is negative", f"{where}({name})", "number classes from 1"
+        )
+    return predicted.long(), true.long()
+
+
+def _check_ssim(first: Tensor, second: Tensor, data_range: float) -> None:
+    if min(first.shape[1:]) < _WINDOW:
+        _fail(
+            f"the images are {tuple(first.shape[1:])} pixels, the window {_WINDOW} x {_WINDOW}",
+            "ssim",
+            f"pass images of at least {_WINDOW} x {_WINDOW} pixels",
+        )
+    if not 0 < data_range < math.inf:
+        _fail(
+            f"the range is {data_range}", "ssim(data_range)", "pass the span of the grey values, 1 for images in 0..1"
+        )
+    span = torch.stack([image.flatten(1).amax(1) - image.flatten(1).amin(1) for image in (first, second)]).amax(0)
+    _refuse(
+        span > 2 * data_range,
+        f"the grey values span up to {float(span.amax()):g}, the range is {data_range:g}",
+        "ssim(data_range)",
+        "scale the images to 0..1, or pass the range that they have",
+    )
+
+
+def _check_frames(predicted: VoxelPoses, volume: Tensor, frames: Tensor, labels: Tensor | None) -> None:
+    if frames.ndim != 3 or len(frames) != len(predicted.rotation):
+        _fail(
+            f"the frames have shape {tuple(frames.shape)}, the poses {tuple(predicted.rotation.shape)}",
+            "frame_metrics(frames)",
+            "pass frames (B, H, W), one for each pose",
+        )
+    if labels is not None and (labels.shape != volume.shape or labels.is_floating_point()):
+        _fail(
+            f"the labels have shape {tuple(labels.shape)} and type {labels.dtype}, the volume {tuple(volume.shape)}",
+            "frame_metrics(labels)",
+            "pass integer class numbers on the grid of the volume",
+        )

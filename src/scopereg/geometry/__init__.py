@@ -1,0 +1,43 @@
+"""Rigid geometry: poses in millimetres for people, rotations and planes in voxels for networks."""
+
+from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch
+from scopereg.geometry.pose import Pose
+from scopereg.geometry.rotations import (
+    euler_deg_from_rotation,
+    geodesic_angle_deg,
+    rotation_from_6d,
+    rotation_from_euler_deg,
+    six_d_from_rotation,
+)
+from scopereg.geometry.slicing import (
+    MIN_INSIDE,
+    VoxelPoses,
+    centred_axis,
+    inside_fraction,
+    place_plane,
+    plane_points,
+    sample_points,
+    sample_poses,
+    sample_slice,
+)
+
+__all__ = [
+    "MIN_INSIDE",
+    "Pose",
+    "RigidFit",
+    "VoxelPoses",
+    "centred_axis",
+    "euler_deg_from_rotation",
+    "geodesic_angle_deg",
+    "inside_fraction",
+    "place_plane",
+    "plane_points",
+    "polar_rotation",
+    "rotation_from_6d",
+    "rotation_from_euler_deg",
+    "sample_points",
+    "sample_poses",
+    "sample_slice",
+    "six_d_from_rotation",
+    "weighted_kabsch",
+]

@@ -1,0 +1,86 @@
+"""Rotation matrices and their maps: Euler angles in degrees, the 6D form, the geodesic angle.
+
+All functions take any number of leading batch axes and run on any device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError
+
+
+def rotation_from_euler_deg(angles_deg: Tensor) -> Tensor:
+    """Rotation (..., 3, 3) from angles (..., 3) about x, y, z in degrees: R = Rz Ry Rx, on column vectors."""
+    _check_shape(angles_deg, (3,), "rotation_from_euler_deg(angles_deg)")
+    cx, cy, cz = torch.cos(torch.deg2rad(angles_deg)).unbind(-1)
+    sx, sy, sz = torch.sin(torch.deg2rad(angles_deg)).unbind(-1)
+    # Rz Ry Rx multiplied out: no in-place writes, so that gradients flow and export works.
+    rows = [
+        torch.stack([cz * cy, cz * sy * sx - sz * cx, cz * sy * cx + sz * sx], -1),
+        torch.stack([sz * cy, sz * sy * sx + cz * cx, sz * sy * cx - cz * sx], -1),
+        torch.stack([-sy, cy * sx, cy * cx], -1),
+    ]
+    return torch.stack(rows, -2)
+
+
+def euler_deg_from_rotation(rotation: Tensor) -> Tensor:
+    """Angles (..., 3) about x, y, z in degrees of a rotation (..., 3, 3); the y angle lies within +-90.
+
+    At the poles (y = +-90) only a difference or sum of the x and z angles is determined: x is then set to 0.
+    """
+    _check_shape(rotation, (3, 3), "euler_deg_from_rotation(rotation)")
+    r = rotation
+    cos_y = torch.hypot(r[..., 0, 0], r[..., 1, 0])
+    pole = cos_y < 10 * torch.finfo(r.dtype).eps
+    x = torch.atan2(r[..., 2, 1], r[..., 2, 2])
+    x = torch.where(pole, torch.zeros_like(x), x)
+    y = torch.atan2(-r[..., 2, 0], cos_y)
+    # From R Rx' = Rz Ry, not from the first column: near the poles z then makes up for what rounding did to x.
+    cx, sx = torch.cos(x), torch.sin(x)
+    z = torch.atan2(sx * r[..., 0, 2] - cx * r[..., 0, 1], cx * r[..., 1, 1] - sx * r[..., 1, 2])
+    return torch.rad2deg(torch.stack([x, y, z], -1))
+
+
+def rotation_from_6d(six: Tensor) -> Tensor:
+    """Rotation (..., 3, 3) from six numbers (..., 6), the first two columns before orthonormalisation."""
+    _check_shape(six, (6,), "rotation_from_6d(six)")
+    first, second = six[..., :3], six[..., 3:]
+    x = torch.nn.functional.normalize(first, dim=-1)
+    y = torch.nn.functional.normalize(second - (x * second).sum(-1, keepdim=True) * x, dim=-1)
+    return torch.stack([x, y, torch.linalg.cross(x, y)], -1)
+
+
+def six_d_from_rotation(rotation: Tensor) -> Tensor:
+    """The 6D form (..., 6) of a rotation (..., 3, 3): its first two columns."""
+    _check_shape(rotation, (3, 3), "six_d_from_rotation(rotation)")
+    return torch.cat([rotation[..., 0], rotation[..., 1]], -1)
+
+
+def geodesic_angle_deg(first: Tensor, second: Tensor) -> Tensor:
+    """Angle (...) in degrees of the rotation between two rotations (..., 3, 3).
+
+    atan2 of sine and cosine instead of acos of the trace: exact to rounding for small angles and near 180 degrees.
+    """
+    _check_shape(first, (3, 3), "geodesic_angle_deg(first)")
+    _check_shape(second, (3, 3), "geodesic_angle_deg(second)")
+    # First' second as sums of products: a matrix product loses digits under TF32 or autocast.
+    relative = (first.unsqueeze(-1) * second.unsqueeze(-2)).sum(-3)
+    skew = torch.stack(
+        [
+            relative[..., 2, 1] - relative[..., 1, 2],
+            relative[..., 0, 2] - relative[..., 2, 0],
+            relative[..., 1, 0] - relative[..., 0, 1],
+        ],
+        -1,
+    )
+    twice_sine = torch.linalg.vector_norm(skew, dim=-1)
+    twice_cosine = relative.diagonal(dim1=-2, dim2=-1).sum(-1) - 1
+    return torch.rad2deg(torch.atan2(twice_sine, twice_cosine))
+
+
+def _check_shape(value: Tensor, ending: tuple[int, ...], where: str) -> None:
+    if value.shape[-len(ending) :] != ending:
+        wanted = ", ".join(map(str, ending))
+        raise ScopeRegError(f"the shape is {tuple(value.shape)}", where=where, fix=f"pass shape (..., {wanted})")
