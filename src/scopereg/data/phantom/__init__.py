@@ -1,0 +1,96 @@
+"""Phantoms: ultrasound of random patients that anyone can generate, with frames acquired at any pose."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from scopereg.data.phantom.anatomy import ANATOMIES, Anatomy
+from scopereg.data.phantom.anatomy.draws import Draws
+from scopereg.data.phantom.options import HONEST, PAPER, PROTOCOLS, SAME_SCANNER, AcquisitionOptions
+from scopereg.data.phantom.phantom import Acquisition, Phantom, build, check_seed
+from scopereg.errors import ScopeRegError, did_you_mean
+
+__all__ = [
+    "HONEST",
+    "PAPER",
+    "PROTOCOLS",
+    "SAME_SCANNER",
+    "Acquisition",
+    "AcquisitionOptions",
+    "Phantom",
+    "create",
+    "names",
+]
+
+MIN_SHAPE = (2, 16, 16)
+_PATIENT_STREAM, _SCANNER_STREAM = 1, 2  # the patient stays the same when the scanner's draws change
+
+
+def names() -> tuple[str, ...]:
+    """The anatomies that `create` knows."""
+    return tuple(ANATOMIES)
+
+
+def create(
+    anatomy: str,
+    seed: int = 0,
+    shape: tuple[int, int, int] | None = None,
+    spacing_mm: float | None = None,
+    device: torch.device | str = "cpu",
+) -> Phantom:
+    """A random patient and its volume (D, H, W), the same for a seed on one device.
+
+    Without a shape it has the anatomy's usual one; without a spacing the image is as wide as usual whatever its pixels.
+    """
+    kind = _find(anatomy)
+    check_seed(seed, "phantom.create(seed)")
+    size = _checked_shape(kind.usual_shape if shape is None else shape)
+    usual_mm = kind.usual_spacing_mm * kind.usual_shape[2] / size[2]
+    step_mm = usual_mm if spacing_mm is None else float(spacing_mm)
+    if not (math.isfinite(step_mm) and step_mm > 0):
+        raise ScopeRegError(
+            f"the spacing is {spacing_mm}", where="phantom.create(spacing_mm)", fix="pass a positive number of mm"
+        )
+    place = _checked_device(device)
+    stream = 10 * list(ANATOMIES).index(anatomy)
+    patient = kind(Draws(seed, stream + _PATIENT_STREAM), (size[0] - 1) * step_mm, place)
+    setup = Draws(seed, stream + _SCANNER_STREAM)
+    return build(patient, patient.fan(setup, place), patient.scanner(setup, place), seed, size, step_mm)
+
+
+def _find(anatomy: str) -> type[Anatomy]:
+    if anatomy in ANATOMIES:
+        return ANATOMIES[anatomy]
+    raise ScopeRegError(
+        f"unknown anatomy {anatomy!r}{did_you_mean(str(anatomy), ANATOMIES)}",
+        where="phantom.create(anatomy)",
+        fix=f"use one of {', '.join(ANATOMIES)}",
+    )
+
+
+def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    size = tuple(shape)
+    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in size)
+    if len(size) != 3 or not whole or any(n < least for n, least in zip(size, MIN_SHAPE, strict=True)):
+        raise ScopeRegError(
+            f"the shape is {size}",
+            where="phantom.create(shape)",
+            fix=f"pass whole numbers (D, H, W), at least {MIN_SHAPE}",
+        )
+    return size[0], size[1], size[2]
+
+
+def _checked_device(device: torch.device | str) -> torch.device:
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise ScopeRegError(
+            f"cannot use the device {str(device)!r}: {str(error).splitlines()[0]}",
+            where="phantom.create(device)",
+            fix="use device='cpu', or a GPU that torch.cuda.is_available() confirms",
+        ) from None
+    # "cuda" and "cuda:0" are one device: name it as its tensors do.
+    return torch.empty(0, device=place).device

@@ -1,0 +1,38 @@
+"""Draws: the random numbers that make one patient differ from the next."""
+
+from __future__ import annotations
+
+import torch
+
+_SEED_STRIDE = 1_000_003  # a prime: seeds of neighbouring patients and anatomies never meet
+
+
+class Draws:
+    """Seeded numbers for the parameters of an anatomy.
+
+    Always drawn on the CPU, so that one seed gives the same patient on every device.
+    """
+
+    def __init__(self, seed: int, stream: int = 0) -> None:
+        self._generator = torch.Generator().manual_seed(seed * _SEED_STRIDE + stream)
+
+    def uniform(self, low: float, high: float) -> float:
+        """One number between `low` and `high`."""
+        return low + (high - low) * float(torch.rand((), generator=self._generator))
+
+    def chance(self, probability: float) -> bool:
+        """True with the given probability."""
+        return self.uniform(0, 1) < probability
+
+    def integer(self, low: int, high: int) -> int:
+        """One whole number from `low` to `high`, both included."""
+        return int(torch.randint(low, high + 1, (), generator=self._generator))
+
+    def direction(self) -> torch.Tensor:
+        """A unit vector (3,), all directions alike."""
+        vector = torch.randn(3, generator=self._generator)
+        return vector / vector.norm().clamp_min(1e-6)
+
+    def noise(self, *shape: int) -> torch.Tensor:
+        """Standard normal numbers of a shape."""
+        return torch.randn(*shape, generator=self._generator)

@@ -1,0 +1,404 @@
+"""Phantoms: patients, acoustics and acquisitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.data import phantom
+from scopereg.data.phantom.acoustics import (
+    DARKEST,
+    compress,
+    envelope,
+    path_loss_db,
+    ray_cosine,
+    scan_convert,
+    specular_amplitude,
+)
+from scopereg.data.phantom.anatomy import prostate
+from scopereg.data.phantom.anatomy.tissue import Tissue
+from scopereg.data.phantom.fan import Fan
+from scopereg.data.phantom.scanner import Scanner
+from scopereg.data.phantom.speckle import sample_periodic, speckle_field
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import place_plane, plane_points, sample_poses, sample_slice
+
+NAMES = ("echo", "prostate", "abdomen")
+SMALL = (10, 64, 64)
+IDENTITY = torch.eye(3)[None]
+RAYLEIGH_SNR = 1.91  # mean over standard deviation of a Rayleigh distribution
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def patient(request: pytest.FixtureRequest) -> phantom.Phantom:
+    return phantom.create(request.param, seed=3, shape=SMALL)
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, phantom.Phantom]:
+    return {name: phantom.create(name, seed=1) for name in NAMES}
+
+
+def flat_scanner() -> Scanner:
+    """No clutter, no noise, no gain error: what is measured is the physics."""
+    return Scanner.single(
+        gain_db=0,
+        dynamic_range_db=50,
+        haze_db=-200,
+        haze_reach_mm=1,
+        clutter_db=-200,
+        noise_db=-200,
+        axial_mm=0.5,
+        lateral_deg=0.8,
+        tgc_db=0,
+        edge_db=0,
+    )
+
+
+def some_poses(shape: tuple[int, int, int], count: int = 3, magnitude: float = 6.0) -> tuple[Tensor, Tensor]:
+    return sample_poses(count, magnitude, shape, torch.Generator().manual_seed(5))
+
+
+def detail(image: Tensor, mask: Tensor) -> Tensor:
+    """What is finer than 9 pixels, inside a mask."""
+    weight = mask.float()
+    mean = F.avg_pool2d((image * weight)[:, None], 9, 1, 4) / F.avg_pool2d(weight[:, None], 9, 1, 4).clamp_min(1e-6)
+    return (image - mean[:, 0])[mask]
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+
+
+# Patients
+
+
+def test_names_and_usual_geometry(usual: dict[str, phantom.Phantom]) -> None:
+    assert phantom.names() == NAMES
+    expected = {"echo": ((32, 128, 128), 0.616), "prostate": ((40, 64, 64), 0.8), "abdomen": ((32, 128, 128), 1.2)}
+    for name, p in usual.items():
+        assert (p.shape, p.spacing_mm) == (expected[name][0], pytest.approx(expected[name][1]))
+        assert (p.anatomy, p.seed, p.volume.shape) == (name, 1, p.shape)
+        assert p.volume.spacing_mm == pytest.approx((p.spacing_mm,) * 3)
+        assert 0 <= p.volume.array.min() < p.volume.array.max() <= 1
+
+
+def test_every_class_is_in_the_labels(usual: dict[str, phantom.Phantom]) -> None:
+    for p in usual.values():
+        assert p.volume.labels is not None
+        assert set(p.volume.labels.unique().tolist()) == {0, *p.label_names}
+
+
+def test_a_seed_gives_the_same_bits_and_another_seed_another_patient(patient: phantom.Phantom) -> None:
+    torch.manual_seed(12345)  # the global generator has no part in it
+    again = phantom.create(patient.anatomy, seed=3, shape=SMALL)
+    assert torch.equal(again.volume.array, patient.volume.array)
+    assert again.volume.labels is not None
+    assert patient.volume.labels is not None
+    assert torch.equal(again.volume.labels, patient.volume.labels)
+    other = phantom.create(patient.anatomy, seed=4, shape=SMALL)
+    assert other.volume.labels is not None
+    assert (other.volume.labels != patient.volume.labels).float().mean() > 0.05
+    assert (other.volume.array - patient.volume.array).abs().mean() > 0.03
+
+
+def test_the_anatomy_does_not_depend_on_the_pixels() -> None:
+    coarse, fine = (phantom.create("prostate", seed=2, shape=s) for s in ((10, 32, 32), (20, 64, 64)))
+    assert coarse.spacing_mm == pytest.approx(2 * fine.spacing_mm)
+    assert coarse.volume.labels is not None
+    assert fine.volume.labels is not None
+    # Voxel centres differ by a quarter of a coarse voxel; away from borders the classes are the same.
+    finer = F.interpolate(coarse.volume.labels[None, None].float(), scale_factor=2)[0, 0]
+    assert (finer == fine.volume.labels).float().mean() > 0.9
+    assert phantom.create("prostate", shape=(4, 32, 32), spacing_mm=0.7).spacing_mm == 0.7
+
+
+def test_the_ventricle_contracts_from_first_to_last_plane(usual: dict[str, phantom.Phantom]) -> None:
+    labels = usual["echo"].volume.labels
+    assert labels is not None
+    area = (labels == 1).sum((1, 2)).float()
+    assert area[-1] < 0.85 * area[0]
+    assert (area.diff() <= 0.004 * area[0]).all()
+
+
+def test_the_heart_relaxes_beyond_the_sweep_as_it_contracted(usual: dict[str, phantom.Phantom]) -> None:
+    p = usual["echo"]
+    end = (p.shape[0] - 1) / 2
+    shifts = torch.tensor([[0, 0, end - 10.0], [0, 0, end + 10.0], [0, 0, end]])
+    areas = (p.acquire(IDENTITY.repeat(3, 1, 1), shifts).labels == 1).sum((1, 2)).tolist()
+    assert areas[0] > 1.02 * areas[2]
+    assert abs(areas[1] - areas[0]) < 0.3 * (areas[0] - areas[2])
+
+
+def test_motion_out_of_the_plane_changes_the_picture(patient: phantom.Phantom) -> None:
+    shifts = torch.tensor([[0, 0, -4.0], [0, 0, 4.0]])
+    acquired = patient.acquire(IDENTITY.repeat(2, 1, 1), shifts, "same-scanner")
+    assert (acquired.labels[0] != acquired.labels[1]).float().mean() > 0.01
+
+
+# Acoustics
+
+
+def test_speckle_is_rayleigh_before_compression() -> None:
+    field = speckle_field(2, (96, 256), (0.9, 0.8), torch.Generator().manual_seed(0))
+    assert (field.abs() ** 2).mean() == pytest.approx(1, abs=0.03)
+    tissue = Tissue.background(torch.full((2, 96, 256), -20.0))
+    fan = Fan.single(0, -40, 0, 40, 5, 90)
+    echo = envelope(tissue, fan, flat_scanner(), field)
+    assert echo.mean() / echo.std() == pytest.approx(RAYLEIGH_SNR, abs=0.06)
+    assert (echo**2).mean().sqrt() == pytest.approx(0.1, rel=0.03)  # -20 dB
+
+
+def test_speckle_widens_with_depth() -> None:
+    fan = Fan.single(0, -40, 0, 40, 3, 84)
+    rays, samples = fan.grid_size(0.6)
+    field = speckle_field(6, (rays, samples), (1.5, 0.9), torch.Generator().manual_seed(1))
+    tissue = Tissue.background(torch.full((6, rays, samples), -20.0))
+    grey = compress(envelope(tissue, fan, flat_scanner(), field), flat_scanner())
+    plane = plane_points((128, 128)) * 0.6
+    image, _ = scan_convert(grey, fan, plane[..., 0], plane[..., 1])
+
+    def lateral(rows: slice) -> float:
+        middle = image[:, rows, 52:76]
+        return correlation(middle[..., :-2].flatten(), middle[..., 2:].flatten())
+
+    assert lateral(slice(90, 125)) > lateral(slice(30, 50)) + 0.15
+
+
+def test_specular_echo_falls_with_the_angle() -> None:
+    step_mm = torch.tensor([0.5])
+    depth = torch.arange(100) * 0.5
+    peaks = []
+    for angle_deg in (0, 20, 40, 60):
+        tissue = Tissue.background(torch.full((1, 1, 100), -40.0))
+        distance = (depth - 25) * torch.cos(torch.deg2rad(torch.tensor(float(angle_deg))))
+        assert ray_cosine(distance[None, None], step_mm)[0, 0, 50] == pytest.approx(
+            float(torch.cos(torch.deg2rad(torch.tensor(float(angle_deg))))), abs=1e-4
+        )
+        tissue.reflect(distance[None, None], -10.0)
+        peaks.append(float(specular_amplitude(tissue, step_mm).max()))
+    assert peaks[0] == pytest.approx(10 ** (-10 / 20), rel=1e-3)
+    assert all(after < 0.93 * before for before, after in pairwise(peaks))
+
+
+def test_shadow_behind_a_reflector_and_enhancement_behind_fluid() -> None:
+    tissue = Tissue.background(torch.full((1, 3, 50), -20.0))
+    tissue.excess_db_per_mm[0, 0, 20:24] = 5.0
+    tissue.excess_db_per_mm[0, 2, 20:40] = -0.2
+    loss = path_loss_db(tissue, torch.tensor([0.5]))
+    assert loss[0, :, 19].tolist() == [0, 0, 0]
+    assert loss[0, :, 45].tolist() == pytest.approx([10, 0, -2], abs=1e-4)
+    field = speckle_field(1, (3, 50), (0.0, 0.0), torch.Generator().manual_seed(0))
+    echo = envelope(tissue, Fan.single(0, 0, 0, 10, 1, 25.5), flat_scanner(), field / field.abs())
+    assert echo[0, 0, 30:].mean() < 0.7 * echo[0, 1, 30:].mean() < 0.75 * echo[0, 2, 42:].mean()
+
+
+def test_calcifications_cast_shadows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (10, 64, 64)
+    dark = phantom.create("prostate", seed=6, shape=shape)
+    monkeypatch.setattr(prostate, "_STONE_EXCESS_DB_PER_MM", 0.0)
+    clear = phantom.create("prostate", seed=6, shape=shape)
+    assert dark.volume.labels is not None
+    change = clear.volume.array - dark.volume.array
+    shadowed = change > 0.02
+    assert shadowed.float().mean() > 0.002
+    assert change[shadowed].mean() > 0.1
+    assert (change.abs() > 0.02).float().mean() < 0.3  # and only there
+    # The probe is below: shadows lie above the stones.
+    assert shadowed.nonzero()[:, 1].float().mean() < (dark.volume.labels == 5).nonzero()[:, 1].float().mean()
+
+
+def test_periodic_lookup_meets_the_lattice_and_wraps() -> None:
+    lattice = speckle_field(1, (4, 5, 6), (0.5, 0.5, 0.5), torch.Generator().manual_seed(2))[0]
+    z, a, r = torch.tensor([3 / 4, -1 / 4]), torch.tensor([1 / 5, 6 / 5]), torch.tensor([5 / 6, -1 / 6])
+    values = sample_periodic(lattice, (z, a, r))
+    assert torch.allclose(values, lattice[3, 1, 5].expand(2), atol=1e-5)
+
+
+# Acquisition
+
+
+def test_paper_frames_are_slices_of_the_volume(patient: phantom.Phantom) -> None:
+    rotation, translation = some_poses(SMALL)
+    acquired = patient.acquire(rotation, translation, protocol="paper")
+    assert patient.volume.labels is not None
+    assert torch.equal(acquired.images, sample_slice(patient.volume.array, rotation, translation))
+    expected = sample_slice(patient.volume.labels, rotation, translation, mode="nearest")
+    assert torch.equal(acquired.labels, expected.to(torch.uint8))
+    assert (acquired.images[~acquired.fan] == 0).all()
+
+
+def test_honest_frames_show_nothing_of_the_volumes_border(patient: phantom.Phantom) -> None:
+    rotation, translation = some_poses(SMALL)
+    acquired = patient.acquire(rotation, translation)
+    assert acquired.images.dtype == torch.float32
+    assert acquired.labels.dtype == torch.uint8
+    half = (torch.tensor(SMALL[::-1]) - 1) / 2
+    outside = (place_plane(rotation, translation, SMALL[1:]).abs() > half).any(-1)
+    assert (outside & acquired.fan).float().mean() > 0.03
+    assert (acquired.images[acquired.fan] >= 0.999 * DARKEST).all()
+    assert (acquired.images[~acquired.fan] == 0).all()
+    assert acquired.images[acquired.fan & outside].mean() > 0.3 * acquired.images[acquired.fan & ~outside].mean()
+
+
+def test_the_fan_does_not_depend_on_the_pose(patient: phantom.Phantom) -> None:
+    rotation, translation = some_poses(SMALL)
+    here = patient.acquire(rotation, translation, seed=9).fan
+    assert torch.equal(here, patient.acquire(rotation.flip(0), translation.flip(0) + 3, seed=9).fan)
+    assert not torch.equal(here, patient.acquire(rotation, translation, seed=10).fan)
+    assert not torch.equal(here[0], here[1])
+
+
+def test_frames_of_a_seed_are_the_same_bits(patient: phantom.Phantom) -> None:
+    poses = some_poses(SMALL)
+    first = patient.acquire(*poses, seed=2).images
+    assert torch.equal(first, patient.acquire(*poses, seed=2).images)
+    assert (first - patient.acquire(*poses, seed=3).images).abs().mean() > 0.02
+
+
+def test_speckle_correlation_ties_the_frame_to_the_volume(patient: phantom.Phantom) -> None:
+    on_plane = torch.tensor([[0, 0, 0.5]])  # an even number of planes: half a voxel from the centre lies one
+    volume = patient.acquire(IDENTITY, on_plane, "paper").images
+    values = []
+    for rho in (0.0, 0.5, 0.8, 1.0):
+        frame = patient.acquire(IDENTITY, on_plane, "same-scanner", speckle_correlation=rho)
+        values.append(correlation(detail(frame.images, frame.fan), detail(volume, frame.fan)))
+    assert all(after > before + 0.05 for before, after in pairwise(values))
+    assert values[-1] > 0.98
+
+
+def test_speckle_of_the_volume_is_met_at_any_pose(usual: dict[str, phantom.Phantom]) -> None:
+    p = usual["echo"]
+    rotation, translation = some_poses(p.shape, 2)
+    volume = p.acquire(rotation, translation, "paper").images
+    own, shared = (p.acquire(rotation, translation, "same-scanner", speckle_correlation=rho) for rho in (0.0, 1.0))
+    mask = shared.fan & (volume > 0)
+    near, far = (correlation(detail(a.images, mask), detail(volume, mask)) for a in (shared, own))
+    assert near > 0.75
+    assert near > far + 0.3
+
+
+def test_honest_labels_are_those_of_the_volume(usual: dict[str, phantom.Phantom]) -> None:
+    for p in usual.values():
+        rotation, translation = some_poses(p.shape)
+        half = (torch.tensor(p.shape[::-1]) - 1) / 2
+        inside = (place_plane(rotation, translation, p.shape[1:]).abs() <= half).all(-1)
+        acquired = p.acquire(rotation, translation)
+        cut = p.acquire(rotation, translation, "paper")
+        assert (acquired.labels == cut.labels)[inside].float().mean() > 0.97
+
+
+def test_slice_shape(patient: phantom.Phantom) -> None:
+    wide = patient.acquire(IDENTITY, torch.zeros(1, 3), "same-scanner", slice_shape=(64, 80)).images
+    usual = patient.acquire(IDENTITY, torch.zeros(1, 3), "same-scanner").images
+    assert wide.shape == (1, 64, 80)
+    assert torch.allclose(wide[..., 8:-8], usual, atol=1e-4)
+    assert patient.acquire(IDENTITY, torch.zeros(1, 3), "paper", slice_shape=(20, 30)).labels.shape == (1, 20, 30)
+
+
+VARIED = [f.name for f in fields(phantom.AcquisitionOptions) if f.name not in ("cut", "speckle_correlation")]
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_each_option_has_its_effect(name: str) -> None:
+    p = phantom.create("echo", seed=5, shape=(2, 48, 48))
+    value = 1.0 if name == "shadow_chance" else getattr(phantom.HONEST, name)
+    same = replace(phantom.SAME_SCANNER, speckle_correlation=1.0 if name != "resolution" else 0.0)
+    still = p.acquire(IDENTITY, torch.zeros(1, 3), same, seed=4).images
+    moved = p.acquire(IDENTITY, torch.zeros(1, 3), replace(same, **{name: value}), seed=4).images  # type: ignore[arg-type]
+    assert (still - moved).abs().mean() > 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_patient_on_a_gpu(name: str) -> None:
+    here, there, again = (phantom.create(name, seed=2, shape=SMALL, device=d) for d in ("cpu", "cuda", "cuda"))
+    assert torch.equal(there.volume.array, again.volume.array)
+    assert here.volume.labels is not None
+    assert there.volume.labels is not None
+    assert (here.volume.labels == there.volume.labels.cpu()).float().mean() > 0.999
+    assert (here.volume.array.mean() - there.volume.array.cpu().mean()).abs() < 0.02
+    rotation, translation = (v.cuda() for v in some_poses(SMALL))
+    for protocol in phantom.PROTOCOLS:
+        frames = there.acquire(rotation, translation, protocol, seed=1)
+        assert frames.images.is_cuda
+        assert torch.equal(frames.images, again.acquire(rotation, translation, protocol, seed=1).images)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where", "says"),
+    [
+        ({"anatomy": "prostrate"}, "anatomy", "did you mean 'prostate'"),
+        ({"anatomy": "knee"}, "anatomy", "unknown anatomy 'knee'"),
+        ({"seed": -1}, "seed", "-1"),
+        ({"seed": 1.5}, "seed", "1.5"),
+        ({"shape": (0, 64, 64)}, "shape", "(0, 64, 64)"),
+        ({"shape": (4, 8, 64)}, "shape", "(4, 8, 64)"),
+        ({"shape": (64, 64)}, "shape", "(64, 64)"),
+        ({"shape": (4, 64, 64.0)}, "shape", "64.0"),
+        ({"spacing_mm": 0.0}, "spacing_mm", "0.0"),
+        ({"spacing_mm": float("nan")}, "spacing_mm", "nan"),
+        ({"device": "warp drive"}, "device", "warp drive"),
+    ],
+)
+def test_create_tells_what_is_wrong(arguments: dict[str, object], where: str, says: str) -> None:
+    with pytest.raises(ScopeRegError) as caught:
+        phantom.create(**{"anatomy": "echo", "shape": SMALL, **arguments})  # type: ignore[arg-type]
+    assert caught.value.where == f"phantom.create({where})"
+    assert says in caught.value.what
+    assert caught.value.fix
+
+
+BAD = torch.full((1, 3), float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where", "says"),
+    [
+        ({"protocol": "honset"}, "acquire(protocol)", "did you mean 'honest'"),
+        ({"protocol": "x"}, "acquire(protocol)", "unknown protocol 'x'"),
+        ({"translation": BAD}, "acquire(rotation, translation)", "NaN"),
+        ({"rotation": torch.full((1, 3, 3), float("inf"))}, "acquire(rotation, translation)", "infinite"),
+        ({"rotation": torch.eye(3)}, "acquire(rotation, translation)", "(3, 3)"),
+        ({"translation": torch.zeros(2, 3)}, "acquire(rotation, translation)", "(2, 3)"),
+        ({"seed": -3}, "acquire(seed)", "-3"),
+        ({"slice_shape": (0, 5)}, "acquire(slice_shape)", "(0, 5)"),
+        ({"speckle_correlation": 1.2}, "AcquisitionOptions(speckle_correlation)", "1.2"),
+        ({"speckle_correlation": -0.1}, "AcquisitionOptions(speckle_correlation)", "-0.1"),
+        ({"protocol": "paper", "speckle_correlation": 0.5}, "acquire(speckle_correlation)", "0.5"),
+    ],
+)
+def test_acquire_tells_what_is_wrong(arguments: dict[str, object], where: str, says: str) -> None:
+    p = phantom.create("prostate", shape=(2, 16, 16))
+    with pytest.raises(ScopeRegError) as caught:
+        p.acquire(**{"rotation": IDENTITY, "translation": torch.zeros(1, 3), **arguments})  # type: ignore[arg-type]
+    assert caught.value.where.endswith(where)
+    assert says in caught.value.what
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(("name", "value"), [("gain_db", -1.0), ("shadow_chance", 2.0), ("fan_size", 0.9)])
+def test_options_tell_what_is_wrong(name: str, value: float) -> None:
+    with pytest.raises(ScopeRegError) as caught:
+        phantom.AcquisitionOptions(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.where == f"AcquisitionOptions({name})"
+    assert str(value) in caught.value.what
