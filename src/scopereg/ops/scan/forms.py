@@ -1,0 +1,124 @@
+"""The scans as callers see them: shapes checked, backend chosen, autocast off, output in the caller's type.
+
+The recurrence, per channel and state: h_n = exp(delta_n A) h_(n-1) + delta_n B_n u_n, y_n = C_n . h_n + D u_n, h_0 = 0.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from scopereg.ops.scan import checks, dispatch
+
+
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None, *, backend: str = "auto"
+) -> Tensor:
+    """One causal selective scan; y has the shape (batch, length, channels) of `u`.
+
+    `u`, `delta` (batch, length, channels); `A` (channels, states), the negative matrix itself; `B`, `C` (batch,
+    length, states); `D` (channels). `delta` must not be negative, so that every decay exp(delta A) is at most one.
+    """
+    checks.selective(u, delta, A, B, C, D)
+    order = torch.arange(u.shape[1], device=u.device).unsqueeze(0)
+    u, delta, B, C = (x.unsqueeze(1) for x in (u, delta, B, C))  # one plane, one direction
+    skip = None if D is None else D.unsqueeze(0)
+    return directional_scan(u, delta, A.unsqueeze(0), B, C, skip, order, backend=backend).squeeze(1)
+
+
+def directional_scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    order: Tensor,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Sum over directions of scans along `order`, with gates shared by all planes.
+
+    `u` (batch, planes, length, channels) -> y, the same shape; `delta` (batch, directions, length, channels); `A`
+    (directions, channels, states); `B`, `C` (batch, directions, length, states); `D` (directions, channels) or None;
+    `order` (directions, length) int64, each row a permutation: step n of direction k visits token order[k, n].
+    Everything else, y included, is in natural token order.
+    """
+    checks.directional(u, delta, A, B, C, D, order)
+    inputs = [x for x in (u, delta, A, B, C, D) if x is not None]
+    with _full_precision(u):
+        y = dispatch.resolve(backend, inputs).directional(u, delta, A, B, C, D, order)
+    return y.to(u.dtype)
+
+
+def coordinate_scan(
+    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor, *, backend: str = "auto"
+) -> Tensor:
+    """Scan of a fixed grid whose channels all share one kernel; (batch, planes, length, P), summed over directions.
+
+    `values` (planes, length, P); `delta` (batch, directions, planes, length); `A` (directions, states); `B` (batch,
+    directions, planes, length, states); `C` (batch, directions, length, states), the same for all planes; no skip.
+    """
+    checks.coordinate(values, delta, A, B, C, order)
+    with _full_precision(delta):
+        z = dispatch.resolve(backend, [values, delta, A, B, C]).coordinate(values, delta, A, B, C, order)
+    return z.to(delta.dtype)
+
+
+def coordinate_states(
+    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor, *, backend: str = "auto"
+) -> Tensor:
+    """The states of `coordinate_scan`, (batch, directions, planes, length, states, P), in natural token order.
+
+    They do not depend on the readout C, hence not on the frame: one table serves every frame of a volume.
+    Triton has no kernel of its own for this once-per-volume table and uses `torch`.
+    """
+    checks.coordinate(values, delta, A, B, None, order)
+    with _full_precision(delta):
+        h = dispatch.resolve(backend, [values, delta, A, B]).states(values, delta, A, B, order)
+    return h.to(delta.dtype)
+
+
+def coordinate_readout(h: Tensor, C: Tensor) -> Tensor:
+    """Read a state table with the frame's gate: sum over directions and states, (batch, planes, length, P).
+
+    `h` comes from `coordinate_states`, with its own batch or a batch of one for many frames; `C` (batch, directions,
+    length, states).
+    """
+    checks.readout(h, C)
+    with _full_precision(h):
+        dtype = checks.compute_dtype(h, C)
+        table, gate = h.to(dtype), C.to(dtype)
+        # The product would copy a shared table for every frame; the contraction of a single frame would permute it.
+        if h.shape[0] == 1 and not (isinstance(C.shape[0], int) and C.shape[0] == 1):
+            return torch.einsum("kplsq,bkls->bplq", table.squeeze(0), gate).to(C.dtype)
+        read = gate[:, :, None, :, None] @ table  # (batch, directions, planes, length, 1, P)
+        return read.squeeze(-2).sum(1).to(C.dtype)
+
+
+def bidirectional_mass(delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
+    """Mass that a unit stream leaves at each token, forward pass plus backward pass: g (batch, length).
+
+    `delta` (batch, length); `A` (states); `B`, `C` (batch, length, states). Each pass counts its own diagonal. Made
+    for the few tokens along depth: both passes advance together, one step per token, in plain PyTorch.
+    """
+    checks.mass(delta, A, B, C)
+    with _full_precision(delta):
+        dtype = checks.compute_dtype(delta, A, B, C)
+        step = delta.to(dtype).unsqueeze(-1)  # (batch, length, 1)
+        decay, increment = torch.exp(step * A.to(dtype)), step * B.to(dtype)  # (batch, length, states)
+        decay, increment = (torch.stack([x, x.flip(1)]) for x in (decay, increment))  # (2, batch, length, states)
+        states = [increment[:, :, 0]]
+        for n in range(1, delta.shape[1]):
+            states.append(torch.addcmul(increment[:, :, n], decay[:, :, n], states[-1]))
+        h = torch.stack(states, 2)  # (2, batch, length, states)
+        g = ((h[0] + h[1].flip(1)) * C.to(dtype)).sum(-1)
+    return g.to(delta.dtype)
+
+
+def _full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """Autocast off: the states of a scan do not survive half precision."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

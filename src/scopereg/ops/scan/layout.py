@@ -1,0 +1,60 @@
+"""Moving tokens between natural and scan order, and the coordinate scan seen as a directional scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def values_in_order(u: Tensor, order: Tensor) -> Tensor:
+    """(batch, planes, length, F) -> (batch, directions, planes, length, F), tokens in the order of each direction."""
+    return torch.stack([u.index_select(2, row) for row in order.unbind(0)], 1)
+
+
+def gates_in_order(gate: Tensor, order: Tensor) -> Tensor:
+    """(batch, directions, length, F), natural order -> the same shape, each direction in its own order."""
+    rows = zip(gate.unbind(1), order.unbind(0), strict=True)
+    return torch.stack([x.index_select(1, row) for x, row in rows], 1)
+
+
+def inverse_order(order: Tensor) -> Tensor:
+    """(directions, length): inverse[k, order[k, n]] = n."""
+    steps = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(1, order, steps)
+
+
+def sum_in_natural_order(y: Tensor, order: Tensor) -> Tensor:
+    """(batch, directions, planes, length, F) in scan order -> (batch, planes, length, F), directions summed."""
+    total = None
+    for part, row in zip(y.unbind(1), inverse_order(order).unbind(0), strict=True):
+        natural = part.index_select(2, row)
+        total = natural if total is None else total + natural
+    assert total is not None  # the checks refuse an empty `order`
+    return total
+
+
+def fold_coordinates(
+    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """A coordinate scan's arguments as (u, delta, A, B, C) of a directional scan.
+
+    All P channels share the decay, as planes do there: so P becomes the planes, planes join the batch, and one channel
+    is left.
+    """
+    batch, directions, planes, length, states = B.shape
+    u = values.transpose(1, 2).unsqueeze(-1).unsqueeze(0)  # (1, planes, P, length, 1)
+    u = u.expand(batch, -1, -1, -1, -1).reshape(batch * planes, -1, length, 1)
+    step = delta.transpose(1, 2).reshape(batch * planes, directions, length, 1)
+    write = B.transpose(1, 2).reshape(batch * planes, directions, length, states)
+    read = C.unsqueeze(1).expand(-1, planes, -1, -1, -1).reshape(batch * planes, directions, length, states)
+    return u, step, A.unsqueeze(1), write, read
+
+
+def coordinates_by(
+    directional: Callable[..., Tensor], values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor
+) -> Tensor:
+    """A coordinate scan (batch, planes, length, P) run by a backend's directional scan."""
+    y = directional(*fold_coordinates(values, delta, A, B, C), None, order)  # (batch * planes, P, length, 1)
+    return y.reshape(delta.shape[0], values.shape[0], values.shape[2], values.shape[1]).transpose(2, 3)

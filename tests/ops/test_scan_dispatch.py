@@ -1,0 +1,138 @@
+"""Which backend runs, what is refused, and what the refusal says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from scopereg.errors import ScopeRegError
+from scopereg.ops import available_backends, bidirectional_mass, coordinate_readout, coordinate_scan, directional_scan
+from scopereg.ops.scan import dispatch
+from scopereg.ops.scan.selftest import Case, coordinate_inputs, feature_inputs
+
+HAS_NUMBA = available_backends("cpu")["cpu"] is None
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="the cpu backend needs numba")
+
+
+@needs_numba
+def test_auto_takes_cpu_without_gradients_and_torch_with():
+    x = torch.zeros(1)
+    assert dispatch._choose([x]) == "cpu"
+    assert dispatch._choose([x.bfloat16()]) == "cpu"
+    assert dispatch._choose([x.double()]) == "torch"
+    weight = torch.nn.Parameter(x)
+    assert dispatch._choose([x, weight]) == "torch"
+    with torch.no_grad():
+        assert dispatch._choose([x, weight]) == "cpu"
+
+
+def test_auto_takes_torch_for_tensors_without_memory():
+    x = {k: v.to("meta") for k, v in feature_inputs(Case()).items()}
+    assert directional_scan(**x).shape == x["u"].shape
+    with torch._subclasses.FakeTensorMode() as mode, torch.no_grad():
+        fake = {k: mode.from_tensor(v) for k, v in feature_inputs(Case()).items()}
+        assert directional_scan(**fake).shape == x["u"].shape
+
+
+def test_available_backends_gives_reasons():
+    on_cpu, on_gpu = available_backends("cpu"), available_backends("cuda")
+    assert list(on_cpu) == ["reference", "torch", "triton", "cpu"]
+    assert on_cpu["reference"] is None
+    assert on_cpu["torch"] is None
+    assert on_cpu["triton"] is not None
+    assert "'cuda'" in (on_gpu["cpu"] or "")
+
+
+def test_unknown_backend_suggests_a_near_one():
+    with pytest.raises(ScopeRegError, match="did you mean 'triton'"):
+        directional_scan(**feature_inputs(Case()), backend="tritn")
+    with pytest.raises(ScopeRegError, match="choose one of: auto, reference"):
+        directional_scan(**feature_inputs(Case()), backend="")
+
+
+def test_impossible_backends_are_refused():
+    x = feature_inputs(Case())
+    with pytest.raises(ScopeRegError, match="'triton' scan backend cannot run"):
+        directional_scan(**x, backend="triton")
+    if HAS_NUMBA:
+        x["A"].requires_grad_()
+        with pytest.raises(ScopeRegError, match="no backward pass"):
+            directional_scan(**x, backend="cpu")
+
+
+@pytest.mark.parametrize("name", ["u", "delta", "A", "B", "C", "D", "order"])
+def test_wrong_shapes_name_the_argument(name):
+    x = feature_inputs(Case())
+    with pytest.raises(ScopeRegError, match="dimensions instead of"):
+        directional_scan(**x | {name: x[name].unsqueeze(0)})
+    with pytest.raises(ScopeRegError, match="shape"):
+        directional_scan(**x | {name: x[name][..., :-1]})
+
+
+def test_wrong_types_are_refused():
+    x = feature_inputs(Case())
+    with pytest.raises(ScopeRegError, match=r"order.*int32"):
+        directional_scan(**x | {"order": x["order"].int()})
+    with pytest.raises(ScopeRegError, match=r"B.*int64"):
+        directional_scan(**x | {"B": x["B"].long()})
+    with pytest.raises(ScopeRegError, match="empty"):
+        directional_scan(**x | {"u": x["u"][:, :0]})
+    with pytest.raises(ScopeRegError, match="different devices"):
+        directional_scan(**x | {"B": x["B"].to("meta")})
+    with pytest.raises(ScopeRegError, match="different devices"):
+        directional_scan(**x | {"order": x["order"].to("meta")})
+
+
+def test_coordinate_forms_check_shapes():
+    x = coordinate_inputs(Case())
+    with pytest.raises(ScopeRegError, match="C"):
+        coordinate_scan(**x | {"C": x["C"][..., :-1]})
+    with pytest.raises(ScopeRegError, match="batch"):
+        coordinate_readout(torch.zeros(3, 2, 3, 33, 3, 4), x["C"])
+    with pytest.raises(ScopeRegError, match="delta"):
+        bidirectional_mass(torch.zeros(3), torch.zeros(2), torch.zeros(1, 3, 2), torch.zeros(1, 3, 2))
+
+
+@needs_numba
+def test_cpu_refuses_an_order_outside_the_tokens():
+    x = feature_inputs(Case())
+    x["order"][0, 0] = 33
+    with pytest.raises(ScopeRegError, match="permutation"):
+        directional_scan(**x, backend="cpu")
+
+
+@pytest.mark.parametrize("backend", ["torch", "auto"])
+def test_autocast_does_not_reach_the_state(backend):
+    x = feature_inputs(Case())
+    want = directional_scan(**x, backend=backend)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(directional_scan(**x, backend=backend), want)
+    low = directional_scan(**{k: v.bfloat16() if v.is_floating_point() else v for k, v in x.items()}, backend=backend)
+    assert low.dtype == torch.bfloat16
+
+
+@needs_numba
+def test_cpu_backend_serves_threads_at_once():
+    x = feature_inputs(Case(channels=70))
+    want = directional_scan(**x, backend="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: directional_scan(**x, backend="cpu"), range(16)))
+    assert all(torch.equal(y, want) for y in results)
+
+
+@needs_numba
+def test_cpu_backend_works_where_no_cache_can_be_written():
+    code = (
+        "import numba.core.caching as caching\n"
+        "caching.CacheImpl._locator_classes = []\n"
+        "import torch; from scopereg.ops import coordinate_states\n"
+        "one = torch.ones(1, 1, 1, 1)\n"
+        "h = coordinate_states(one[0], one, one[0, 0], one[None], torch.zeros(1, 1).long(), backend='cpu')\n"
+        "assert h.item() == 1.0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=os.environ | {"TRITON_INTERPRET": "0"})

@@ -1,0 +1,82 @@
+"""The Triton kernels: on a GPU where there is one, else a few tiny shapes in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from scopereg.ops import directional_scan
+from scopereg.ops.scan.selftest import CASES, Case, compare_case, coordinate_inputs, feature_inputs
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+# Compares three shapes with the float64 loop: alone, in one piece with padding, and in several segments.
+INTERPRETED = """
+from triton.runtime import interpreter
+
+# Triton 3.6's interpreter turns one-element arrays into integers in a way that NumPy 2.4 refuses.
+plain = interpreter._LangPatchScope.set_attr
+
+
+def set_attr(scope, target, name, value):
+    patched = (lambda tensor: int(tensor.handle.data.item())) if name == "__index__" else value
+    plain(scope, target, name, patched)
+
+
+interpreter._LangPatchScope.set_attr = set_attr
+
+from scopereg.ops.scan import triton_backend
+from scopereg.ops.scan.selftest import Case, compare_case, coordinate_inputs, feature_inputs
+
+triton_backend.SAVE_EVERY = 4
+runs = [
+    (1, Case(1, 1, 1, 1, 1, 1), feature_inputs),
+    (1, Case(1, 2, 3, 7, 3, 3), feature_inputs),
+    (64, Case(1, 2, 2, 17, 2, 5, skip=False), feature_inputs),
+    (64, Case(1, 1, 1, 17, 1, 3), coordinate_inputs),
+]
+for warps, case, inputs in runs:
+    triton_backend.WARPS_PER_PROCESSOR = warps
+    for found in compare_case(case, "triton", inputs=inputs):
+        assert found.ok, found
+"""
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU tests cover it")
+def test_kernels_in_the_interpreter():
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+@needs_triton
+@needs_gpu
+@pytest.mark.parametrize("inputs", [feature_inputs, coordinate_inputs])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernels_agree_with_the_float64_loop(case, inputs):
+    for found in compare_case(case, "triton", "cuda", inputs=inputs):
+        assert found.ok, found
+
+
+@pytest.mark.gpu
+@needs_triton
+@needs_gpu
+def test_kernels_are_deterministic():
+    x = {k: v.cuda() for k, v in feature_inputs(Case(2, 4, 4, 256, 64, 32)).items()}
+    free = [v.requires_grad_() for v in x.values() if v.is_floating_point()]
+
+    def run() -> list[torch.Tensor]:
+        y = directional_scan(**x, backend="triton")
+        return [y, *torch.autograd.grad(y.square().sum(), free)]
+
+    assert all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
