@@ -1,0 +1,64 @@
+"""Writing without leaving halves behind: a temporary name first, then a rename."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from scopereg.errors import ScopeRegError
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not.
+
+    The suffix is kept (`volume.nii.gz` becomes `.volume-1234.nii.gz`), since writers choose the format by it.
+    """
+    path = Path(path)
+    stem, *suffixes = path.name.split(".")
+    temporary = path.with_name(".".join([f".{stem}-{os.getpid()}", *suffixes]))
+    output_folder(path.parent)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path | str, content: bytes) -> Path:
+    """Write a whole file at once, or nothing."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    return Path(path)
+
+
+def write_text(path: Path | str, content: str) -> Path:
+    """Write a whole text file (UTF-8) at once, or nothing."""
+    return write_bytes(path, content.encode())
+
+
+def output_folder(path: Path | str) -> Path:
+    """Make the folder if need be and make sure that files can be written there, before any long work starts."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".scopereg-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    return path
+
+
+def _cannot_write(path: Path, error: OSError) -> ScopeRegError:
+    reason = error.strerror or str(error)
+    return ScopeRegError(
+        f"cannot write there: {reason}",
+        where=str(path),
+        fix="choose a folder that you may write to and that has space left (option -o), or change its permissions",
+    )

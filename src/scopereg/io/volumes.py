@@ -1,0 +1,44 @@
+"""Volumes to files through SimpleITK (NIfTI, NRRD, MHA), in LPS as ITK has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import SimpleITK as sitk
+import torch
+
+from scopereg.errors import ScopeRegError
+from scopereg.images import Volume
+from scopereg.io.files import atomic_path
+
+FORMATS = (".nii.gz", ".nii", ".nrrd", ".mha", ".mhd")
+
+
+def write_volume(volume: Volume, path: Path | str) -> Path:
+    """Write the voxels as float32 with spacing, origin and direction; the format follows the file's ending."""
+    return _write(volume.array, volume, path)
+
+
+def write_labels(volume: Volume, path: Path | str) -> Path:
+    """Write the labels of a volume as uint8 on the same grid."""
+    if volume.labels is None:
+        raise ScopeRegError("the volume has no labels", where="write_labels(volume)", fix="write the volume alone")
+    return _write(volume.labels.to(torch.uint8), volume, path)
+
+
+def to_itk(values: torch.Tensor, volume: Volume) -> sitk.Image:
+    """A tensor (D, H, W) on the grid of `volume` as a SimpleITK image."""
+    image = sitk.GetImageFromArray(values.detach().cpu().numpy())
+    image.SetSpacing(volume.spacing_mm)
+    image.SetOrigin(volume.origin_mm)
+    image.SetDirection(volume.direction.ravel().tolist())
+    return image
+
+
+def _write(values: torch.Tensor, volume: Volume, path: Path | str) -> Path:
+    path = Path(path)
+    if not path.name.lower().endswith(FORMATS):
+        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use one of {', '.join(FORMATS)}")
+    with atomic_path(path) as temporary:
+        sitk.WriteImage(to_itk(values, volume), str(temporary), useCompression=True)
+    return path

@@ -1,0 +1,69 @@
+"""Correlation-weighted coordinate decoder: from fused scans to a coordinate and an evidence per slice token (3.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scopereg.networks.fusion import QUIET, WIDTH, CoordinateScan, FeatureScan
+from scopereg.networks.lattice import Lattice
+from scopereg.ops import bidirectional_mass
+
+DEPTH_STATES = 16
+EPSILON = 1e-6
+
+
+class Correspondence(NamedTuple):
+    """What the decoder says of each slice token."""
+
+    coordinates: Tensor  # (B, L, 3), q: where it lies in the volume, in cells of the lattice
+    evidence: Tensor  # (B, L), w: how much speaks for it
+
+
+class DepthGate(nn.Module):
+    """How much each plane matters for each slice token (B, D', L): a scan of ones over depth, both ways, summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, 2 * DEPTH_STATES + 1)
+        nn.init.normal_(self.linear.weight, std=QUIET)
+        self.log_decay = nn.Parameter(torch.arange(1, DEPTH_STATES + 1).float().log())
+
+    def forward(self, fused: Tensor) -> Tensor:
+        batch, _, length, _ = fused.shape
+        gates = F.softplus(self.linear(fused).float())  # (B, D', L, 33)
+        columns = gates.transpose(1, 2).flatten(0, 1)  # (B L, D', 33): one short sequence per token
+        write, read, step = columns.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
+        mass = bidirectional_mass(step.squeeze(-1), -self.log_decay.float().exp(), write, read)
+        return mass.unflatten(0, (batch, length)).transpose(1, 2)
+
+
+class CoordinateDecoder(nn.Module):
+    """CWCD: fuse, scan the coordinates, weigh the planes, normalise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feature_scan = FeatureScan()
+        self.coordinate_scan = CoordinateScan()
+        self.depth_gate = DepthGate()
+
+    def forward(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Correspondence:
+        """From slice tokens (B, L, C') and volume tokens (B, D', L, C')."""
+        order = lattice.orders(x_s.device)
+        fused = self.fuse(x_s, x_v, lattice)  # Y_f (B, D', L, C')
+        moments = self.coordinate_scan(x_v, x_s, lattice.volume_points(x_s.device), order)  # Z (B, D', L, 4)
+        return correspondence(moments, self.depth_gate(fused))
+
+    def fuse(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
+        """Y_f (B, D', L, C')."""
+        return self.feature_scan(x_v, x_s, lattice.orders(x_s.device))
+
+
+def correspondence(moments: Tensor, gate: Tensor) -> Correspondence:
+    """Planes weighed and summed (eq. reduce), then normalised by the mass (eq. phi)."""
+    total = (gate.unsqueeze(-1) * moments.float()).sum(1)  # (B, L, 4)
+    evidence = total[..., 3]
+    return Correspondence(total[..., :3] / (evidence + EPSILON).unsqueeze(-1), evidence)

@@ -1,0 +1,122 @@
+"""State-space slice-volume fusion: two scans over the planes of a volume, steered by the slice (paper, 3.2.1).
+
+Tokens are cells of the encoded lattice in row-major order, L = H' W'; channels come last. Each scan runs in four
+directions at once, every direction with weights of its own, and the four results are summed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scopereg.networks.encoders import CHANNELS
+from scopereg.ops import coordinate_scan, directional_scan
+
+WIDTH = 2 * CHANNELS  # C', channels inside the fusion
+STATES = 32  # S
+DIRECTIONS = 4
+QUIET = 3e-3  # spread of weights that start almost silent, so that an untrained network answers with the identity
+
+
+class TokenProjection(nn.Module):
+    """Layer norm and 1x1 projection of features (B, C, ...) to tokens (B, ..., C') with channels last."""
+
+    def __init__(self, outputs: int = WIDTH) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(CHANNELS)
+        self.linear = nn.Linear(CHANNELS, outputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(self.norm(features.movedim(1, -1)))
+
+
+class DirectionalLinear(nn.Module):
+    """One linear map per direction on the same tokens: (B, ..., C') to (B, directions, ..., outputs)."""
+
+    def __init__(self, outputs: int, *, bias: bool, directions: int = DIRECTIONS) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(WIDTH)
+        self.weight = nn.Parameter(torch.empty(directions, outputs, WIDTH).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(directions, outputs).uniform_(-bound, bound)) if bias else None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        directions, outputs, _ = self.weight.shape
+        # All directions in one product: the tokens are read once.
+        bias = None if self.bias is None else self.bias.flatten()
+        mapped = F.linear(tokens, self.weight.flatten(0, 1), bias)
+        return mapped.unflatten(-1, (directions, outputs)).movedim(-2, 1)
+
+
+class FeatureScan(nn.Module):
+    """Fuses appearance: values from the volume, write gate, readout and step from the slice (Y_f).
+
+    The gates come from the slice alone, so they are computed once and serve all D' planes.
+    """
+
+    def __init__(self, directions: int = DIRECTIONS) -> None:
+        super().__init__()
+        self.write = DirectionalLinear(STATES, bias=False, directions=directions)
+        self.read = DirectionalLinear(STATES, bias=False, directions=directions)
+        self.step = DirectionalLinear(WIDTH, bias=True, directions=directions)
+        self.log_decay = nn.Parameter(torch.arange(1, STATES + 1).float().log().expand(directions, WIDTH, -1).clone())
+        self.skip = nn.Parameter(torch.ones(directions, WIDTH))
+        nn.init.normal_(self.step.weight, std=1e-2)
+        assert self.step.bias is not None
+        steps = torch.empty_like(self.step.bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+        self.step.bias.data.copy_(inverse_softplus(steps))
+
+    def gates(self, x_s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Step (B, K, L, C'), write gate and readout (B, K, L, S) from slice tokens (B, L, C')."""
+        return F.softplus(self.step(x_s).float()), self.write(x_s), self.read(x_s)
+
+    def decay(self) -> Tensor:
+        """A (K, C', S), negative."""
+        return -self.log_decay.float().exp()
+
+    def forward(self, x_v: Tensor, x_s: Tensor, order: Tensor) -> Tensor:
+        """Y_f (B, D', L, C') from volume tokens (B, D', L, C'), slice tokens (B, L, C') and orders (K, L)."""
+        step, write, read = self.gates(x_s)
+        return directional_scan(x_v, step, self.decay(), write, read, self.skip, order)
+
+
+class CoordinateScan(nn.Module):
+    """Carries the volume's coordinates through the same recurrence, so that its kernel is a correspondence weight (Z).
+
+    Positive gates, one shared row of decays, one scalar step and no skip make every weight non-negative and equal for
+    all four channels (x, y, z, 1): the last channel is then the exact mass of the weights.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write = DirectionalLinear(STATES, bias=True)
+        self.read = DirectionalLinear(STATES, bias=True)
+        self.step = DirectionalLinear(1, bias=True)
+        self.log_decay = nn.Parameter(torch.arange(1, STATES + 1).float().log().expand(DIRECTIONS, -1).clone())
+        nn.init.normal_(self.step.weight, std=QUIET)
+        assert self.step.bias is not None
+        self.step.bias.data.fill_(float(inverse_softplus(torch.tensor(0.1))))
+
+    def volume_gates(self, x_v: Tensor) -> tuple[Tensor, Tensor]:
+        """Step (B, K, D', L) and write gate (B, K, D', L, S) from volume tokens (B, D', L, C')."""
+        return F.softplus(self.step(x_v).float()).squeeze(-1), F.softplus(self.write(x_v).float())
+
+    def readout(self, x_s: Tensor) -> Tensor:
+        """Readout (B, K, L, S) from slice tokens (B, L, C')."""
+        return F.softplus(self.read(x_s).float())
+
+    def decay(self) -> Tensor:
+        """A (K, S), negative."""
+        return -self.log_decay.float().exp()
+
+    def forward(self, x_v: Tensor, x_s: Tensor, points: Tensor, order: Tensor) -> Tensor:
+        """Z (B, D', L, 4): weighted sums of the volume's points (D', L, 4) and, last, the mass of their weights."""
+        step, write = self.volume_gates(x_v)
+        return coordinate_scan(points, step, self.decay(), write, self.readout(x_s), order)
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """x with softplus(x) = value, exact for small values too."""
+    return value + torch.log(-torch.expm1(-value))

@@ -1,0 +1,68 @@
+"""The encoded lattice: token orders, centred coordinates, and padding of odd sizes to the encoder's stride."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.networks.encoders import STRIDE
+
+
+class Lattice(NamedTuple):
+    """Sizes of an encoded volume and where its cells lie, in cells from the centre of the unpadded image."""
+
+    shape: tuple[int, int, int]  # D', H', W'
+    start: tuple[float, float, float]  # coordinate of the first cell along z, y, x
+
+    def slice_points(self, device: torch.device) -> Tensor:
+        """Centres (H' W', 2) of the slice's cells as (x, y): G_s of the paper."""
+        y, x = torch.meshgrid(*self._axes(device)[1:], indexing="ij")
+        return torch.stack([x, y], -1).flatten(0, 1)
+
+    def volume_points(self, device: torch.device) -> Tensor:
+        """Centres and a constant (D', H' W', 4) as (x, y, z, 1): the augmented G_v of the paper."""
+        z, y, x = torch.meshgrid(*self._axes(device), indexing="ij")
+        return torch.stack([x, y, z, torch.ones_like(x)], -1).flatten(1, 2)
+
+    def orders(self, device: torch.device) -> Tensor:
+        """Token visited at each step (4, H' W') of the four directions."""
+        return scan_orders(self.shape[1], self.shape[2], device)
+
+    def _axes(self, device: torch.device) -> list[Tensor]:
+        return [torch.arange(n, device=device) + first for n, first in zip(self.shape, self.start, strict=True)]
+
+
+def pad_to_stride(slices: Tensor, volumes: Tensor) -> tuple[Tensor, Tensor, Lattice]:
+    """Slices (B, H, W) and volumes (B, D, H, W) padded with zeros to multiples of the stride, and their lattice.
+
+    The lattice counts from the centre of the images as given, so that padding does not move a pose.
+    """
+    pads = [((-n % STRIDE) // 2, -n % STRIDE - (-n % STRIDE) // 2) for n in volumes.shape[1:]]  # per axis D, H, W
+    volumes = F.pad(volumes, [p for pair in reversed(pads) for p in pair])
+    slices = F.pad(slices, [p for pair in reversed(pads[1:]) for p in pair])
+    shape = tuple(int(n) // STRIDE for n in volumes.shape[1:])
+    # The first cell covers voxels 0 .. 7 of the padded image: its middle, from the unpadded image's centre, in cells.
+    start = tuple(
+        ((STRIDE - 1) / 2 - before - (STRIDE * n - before - after - 1) / 2) / STRIDE
+        for n, (before, after) in zip(shape, pads, strict=True)
+    )
+    return slices, volumes, Lattice(shape, start)  # type: ignore[arg-type]
+
+
+def scan_orders(height: int, width: int, device: torch.device) -> Tensor:
+    """Token visited at each step (4, H W) of the four directions: row-major, its reverse, column-major, its reverse."""
+    # What is traced or exported must not meet tensors of earlier calls, nor leave its own behind.
+    return _orders(height, width, device) if torch.compiler.is_compiling() else _kept_orders(height, width, device)
+
+
+def _orders(height: int, width: int, device: torch.device) -> Tensor:
+    rows = torch.arange(height * width, device=device)
+    columns = rows.reshape(height, width).T.reshape(-1)
+    return torch.stack([rows, rows.flip(0), columns, columns.flip(0)])
+
+
+_kept_orders = lru_cache(maxsize=64)(_orders)

@@ -1,0 +1,105 @@
+"""SCoPE-Reg: encoders, coordinate decoder, weighted Kabsch. 6.49 M parameters at every resolution."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import weighted_kabsch
+from scopereg.networks.decoder import CoordinateDecoder
+from scopereg.networks.encoders import STRIDE, Encoder, NormName
+from scopereg.networks.fusion import TokenProjection
+from scopereg.networks.lattice import Lattice, pad_to_stride
+
+
+class NetworkResult(NamedTuple):
+    """The pose of each slice in its volume and what it was fitted to."""
+
+    rotation: Tensor  # (B, 3, 3), slice to volume
+    translation: Tensor  # (B, 3), voxels
+    coordinates: Tensor | None = None  # (B, 3, H', W'), x, y, z in cells of 8 voxels from the volume's centre
+    evidence: Tensor | None = None  # (B, H', W'), positive
+
+
+class Tokens(NamedTuple):
+    """Both images encoded."""
+
+    slice: Tensor  # x_s (B, L, C')
+    volume: Tensor  # x_v (B, D', L, C')
+    lattice: Lattice
+    volume_features: Tensor  # F_v (B, C, D', H', W')
+
+
+class SliceVolumeEncoder(nn.Module):
+    """Both branches up to the tokens: encoder, layer norm, 1x1 projection. Every arm of the ablation starts here."""
+
+    def __init__(self, norm: NormName = "batch") -> None:
+        super().__init__()
+        self.slice_encoder = Encoder(2, norm)
+        self.volume_encoder = Encoder(3, norm)
+        self.slice_projection = TokenProjection()
+        self.volume_projection = TokenProjection()
+
+    def forward(self, slices: Tensor, volumes: Tensor) -> Tokens:
+        check_inputs(slices, volumes)
+        slices, volumes, lattice = pad_to_stride(slices, volumes)
+        features_s = self.slice_encoder(slices[:, None])  # F_s (B, C, H', W')
+        features_v = self.volume_encoder(volumes[:, None])  # F_v (B, C, D', H', W')
+        return Tokens(
+            self.slice_projection(features_s).flatten(1, 2),
+            self.volume_projection(features_v).flatten(2, 3),
+            lattice,
+            features_v,
+        )
+
+
+class ScopeReg(nn.Module):
+    """Slice (B, H, W) and volume (B, D, H, W) in [0, 1] to the slice's pose in the volume.
+
+    `weighted=False` fits all tokens alike (the arm `cwcd-kabsch`).
+    """
+
+    def __init__(self, *, norm: NormName = "batch", weighted: bool = True) -> None:
+        super().__init__()
+        self.encoder = SliceVolumeEncoder(norm)
+        self.decoder = CoordinateDecoder()
+        self.weighted = weighted
+
+    def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
+        tokens = self.encoder(slice, volume)
+        coordinates, evidence = self.decoder(tokens.slice, tokens.volume, tokens.lattice)
+        return solve_pose(coordinates, evidence, tokens.lattice, weighted=self.weighted)
+
+
+def solve_pose(coordinates: Tensor, evidence: Tensor, lattice: Lattice, *, weighted: bool = True) -> NetworkResult:
+    """Closed-form fit of the slice's cells to their coordinates (B, L, 3), weighed by the evidence (B, L)."""
+    source = lattice.slice_points(coordinates.device).expand(coordinates.shape[0], -1, -1)
+    weights = evidence if weighted else torch.ones_like(evidence)
+    fit = weighted_kabsch(source, coordinates, weights)
+    grid = lattice.shape[1:]
+    return NetworkResult(
+        fit.rotation,
+        fit.translation * STRIDE,  # cells to voxels; a rotation has no scale
+        coordinates.transpose(1, 2).unflatten(-1, grid),
+        evidence.unflatten(-1, grid),
+    )
+
+
+def check_inputs(slices: Tensor, volumes: Tensor) -> None:
+    """An error for shapes that cannot go together; nothing that depends on values, so that graphs can be captured."""
+    fits = (
+        slices.ndim == 3
+        and volumes.ndim == 4
+        and slices.shape[0] == volumes.shape[0]  # not len(): export keeps the batch free
+        and slices.shape[1:] == volumes.shape[2:]
+        and min(volumes.shape[1:]) >= 1
+    )
+    if not fits:
+        raise ScopeRegError(
+            f"a slice of shape {tuple(slices.shape)} does not fit a volume of shape {tuple(volumes.shape)}",
+            where="network(slice, volume)",
+            fix="pass slice (B, H, W) and volume (B, D, H, W) with the same B, H and W",
+        )

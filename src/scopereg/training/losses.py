@@ -1,0 +1,83 @@
+"""The pose loss that trains every network here, and two regularisers of the coordinate field (paper, supplement)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.geometry import VoxelPoses
+from scopereg.networks.encoders import STRIDE
+
+LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
+POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
+
+
+def reference_points(lever: float = LEVER_VOXELS, *, device: torch.device | None = None) -> Tensor:
+    """The 8 corners and 6 face centres (14, 3) of the cube [-lever, lever]^3."""
+    ends = torch.tensor([-1.0, 1.0], device=device)
+    corners = torch.cartesian_prod(ends, ends, ends)
+    faces = torch.cat([torch.eye(3, device=device), -torch.eye(3, device=device)])
+    return lever * torch.cat([corners, faces])
+
+
+def pose_loss(predicted: VoxelPoses, true: VoxelPoses, lever: float = LEVER_VOXELS) -> Tensor:
+    """Mean squared displacement (B,) in voxels^2 of the 14 reference points: couples rotation and translation."""
+    points = reference_points(lever, device=true.rotation.device).to(true.rotation.dtype)
+    turned = (predicted.rotation - true.rotation) @ points.T  # (B, 3, 14)
+    moved = turned + (predicted.translation - true.translation)[..., None]
+    return moved.square().sum(1).mean(-1)
+
+
+def flow_loss(coordinates: Tensor, true: VoxelPoses) -> Tensor:
+    """L_flow (B,): the field q - p against the one of the true pose, and their gradient norms against each other.
+
+    `coordinates` (B, 3, H', W') in cells. Smooth-L1 of both, as EUReg supervises its coarse field.
+    """
+    source = slice_field(coordinates)
+    field = coordinates - source
+    wanted = true_field(source, true) - source
+    values = F.smooth_l1_loss(field, wanted, reduction="none").mean((1, 2, 3))
+    slopes = F.smooth_l1_loss(_gradient_norm(field), _gradient_norm(wanted), reduction="none").mean((1, 2))
+    return values + slopes
+
+
+def elasticity_loss(coordinates: Tensor, poisson_ratio: float = POISSON_RATIO) -> Tensor:
+    """L_phy (B,): mean squared residual of the Navier-Cauchy equation of the field q - p, inside of its border.
+
+    `coordinates` (B, 3, H', W'). The field lives on a plane, so derivatives are those along x and y.
+    """
+    field = coordinates - slice_field(coordinates)
+    inner = field[..., 1:-1, 1:-1]
+    xx = field[..., 1:-1, 2:] - 2 * inner + field[..., 1:-1, :-2]
+    yy = field[..., 2:, 1:-1] - 2 * inner + field[..., :-2, 1:-1]
+    xy = (field[..., 2:, 2:] - field[..., 2:, :-2] - field[..., :-2, 2:] + field[..., :-2, :-2]) / 4
+    # Gradient of the divergence d u_x/dx + d u_y/dy; nothing changes along z.
+    along_x = xx[:, 0] + xy[:, 1]
+    along_y = xy[:, 0] + yy[:, 1]
+    divergence = torch.stack([along_x, along_y, torch.zeros_like(along_x)], 1)
+    residual = xx + yy + divergence / (1 - 2 * poisson_ratio)
+    return residual.square().sum(1).mean((1, 2))
+
+
+def slice_field(coordinates: Tensor) -> Tensor:
+    """Cells (B, 3, H', W') of the slice itself as x, y, 0, counted from its centre."""
+    height, width = coordinates.shape[-2:]
+    y = torch.arange(height, device=coordinates.device) - (height - 1) / 2
+    x = torch.arange(width, device=coordinates.device) - (width - 1) / 2
+    grid = torch.stack([x.expand(height, -1), y[:, None].expand(-1, width), torch.zeros_like(x).expand(height, -1)])
+    return grid.to(coordinates.dtype).expand(len(coordinates), -1, -1, -1)
+
+
+def true_field(source: Tensor, true: VoxelPoses) -> Tensor:
+    """Where the slice's cells (B, 3, H', W') truly lie, in cells."""
+    turned = torch.einsum("bij,bjhw->bihw", true.rotation, source)
+    return turned + (true.translation / STRIDE)[..., None, None]
+
+
+def _gradient_norm(field: Tensor) -> Tensor:
+    """Length (B, H'-1, W'-1) of all forward differences of a field."""
+    along_x = field[..., :-1, 1:] - field[..., :-1, :-1]
+    along_y = field[..., 1:, :-1] - field[..., :-1, :-1]
+    # The root has no slope at zero, where a field starts: a rounding error's worth keeps its gradient finite.
+    return (along_x.square() + along_y.square()).sum(1).add(1e-12).sqrt()

@@ -1,0 +1,52 @@
+"""Weights come back as they went, and files that are not weights are explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from scopereg.errors import ScopeRegError
+from scopereg.networks import create
+from scopereg.networks.weights import load_network, read_facts, save_network
+
+
+def test_a_network_comes_back_with_its_options_and_facts(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = create("ssvf-heads", norm="instance").eval()
+    path = save_network(
+        network, tmp_path / "a.safetensors", name="ssvf-heads", options={"norm": "instance"}, facts={"seed": 3}
+    )
+    again = load_network(path)
+    images = torch.rand(1, 16, 16), torch.rand(1, 16, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(network(*images).rotation, again(*images).rotation)
+    assert read_facts(path) == {"seed": 3}
+    assert not again.training
+
+
+def test_half_precision_halves_the_file_and_stays_close(tmp_path: Path) -> None:
+    network = create("scope-reg")
+    full = save_network(network, tmp_path / "full.safetensors", name="scope-reg")
+    half = save_network(network, tmp_path / "half.safetensors", name="scope-reg", dtype=torch.float16)
+    assert half.stat().st_size < 0.51 * full.stat().st_size
+    for first, second in zip(network.parameters(), load_network(half).parameters(), strict=True):
+        assert second.dtype == torch.float32
+        assert torch.allclose(first, second, rtol=1e-3, atol=1e-6)
+
+
+def test_bad_files_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ScopeRegError, match="no such file"):
+        load_network(tmp_path / "none.safetensors")
+    whole = save_network(create("scope-reg"), tmp_path / "whole.safetensors", name="scope-reg")
+    (tmp_path / "cut.safetensors").write_bytes(whole.read_bytes()[:100_000])
+    with pytest.raises(ScopeRegError, match="not a whole safetensors file"):
+        load_network(tmp_path / "cut.safetensors")
+    save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(ScopeRegError, match="header says None"):
+        load_network(tmp_path / "other.safetensors")
+    save_network(create("cwcd-heads"), tmp_path / "wrong.safetensors", name="scope-reg")
+    with pytest.raises(ScopeRegError, match="does not hold a scope-reg"):
+        load_network(tmp_path / "wrong.safetensors")
