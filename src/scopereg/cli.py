@@ -1,0 +1,150 @@
+"""The `scopereg` command: parse the words of a verb into its options, call one function.
+
+Modules of a verb are imported only when it runs: `scopereg --help` loads neither torch nor tyro.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from scopereg import __version__
+from scopereg.errors import ScopeRegError, did_you_mean
+
+
+class Verb(NamedTuple):
+    """Where a verb's options and its function live."""
+
+    options: str  # class in scopereg.options
+    function: str  # module:function, called with the filled options
+    summary: str
+    example: str
+
+
+VERBS = {
+    "demo": Verb(
+        "DemoOptions", "scopereg.demo:run", "register a phantom sweep and write a report", "scopereg demo --seed 3"
+    ),
+    "doctor": Verb(
+        "DoctorOptions", "scopereg.doctor:run", "report device, versions, backends; self-test", "scopereg doctor --json"
+    ),
+    "export": Verb(
+        "ExportOptions",
+        "scopereg.networks.export:run",
+        "write a network as ONNX or torch.export, checked",
+        "scopereg export weights.safetensors -o model.onnx",
+    ),
+    "data phantom": Verb(
+        "PhantomOptions",
+        "scopereg.data.export:run",
+        "write phantom patients as NIfTI",
+        "scopereg data phantom prostate --count 3 -o phantoms",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except ScopeRegError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] in (["--version"], ["-V"]):
+        print(f"scopereg {__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    name, rest = _find_verb(words)
+    if name is None:
+        print(_overview(words[0] + " "))
+        return 0
+    verb = VERBS[name]
+    options = parse(name, rest)
+    module, function = verb.function.split(":")
+    status = getattr(import_module(module), function)(options)
+    return int(status or 0)
+
+
+def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
+    """The verb and the words after it; None for a group of verbs (such as `data`) without one of its own."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if name in VERBS:
+            return name, words[count:]
+    group = [name.split()[1] for name in VERBS if name.startswith(words[0] + " ")]
+    if group and (len(words) == 1 or words[1] in ("-h", "--help")):
+        return None, []
+    choices = group or sorted({name.split()[0] for name in VERBS})
+    wrong = words[1] if group else words[0]
+    raise ScopeRegError(
+        f"unknown verb {wrong!r}{did_you_mean(wrong, choices)}",
+        where=" ".join(["scopereg", *words[: 1 if group else 0]]),
+        fix=f"use one of: {', '.join(choices)}",
+    )
+
+
+def parse(name: str, words: list[str]) -> Any:
+    """The options of a verb from `--config FILE.yaml` and the words, which win over the file."""
+    import tyro
+
+    from scopereg.config import as_arguments, read_yaml
+
+    verb = VERBS[name]
+    options = getattr(import_module("scopereg.options"), verb.options)
+    path, words = _take_config(words)
+    default = options()
+    if path is not None:
+        try:
+            default = tyro.cli(options, prog=path, args=as_arguments(read_yaml(path, options), options))
+        except SystemExit:
+            raise ScopeRegError(
+                "a value does not fit its option, see above", where=path, fix=f"see scopereg {name} --help"
+            ) from None
+    description = f"{options.__doc__}\n\nExample: {verb.example}\n--config FILE.yaml reads options from a file."
+    return tyro.cli(options, prog=f"scopereg {name}", description=description, args=words, default=default)
+
+
+def _take_config(words: list[str]) -> tuple[str | None, list[str]]:
+    for position, word in enumerate(words):
+        if word.startswith("--config="):
+            return word.split("=", 1)[1], words[:position] + words[position + 1 :]
+        if word == "--config":
+            if position + 1 == len(words):
+                raise ScopeRegError("no file follows", where="--config", fix="write --config FILE.yaml")
+            return words[position + 1], words[:position] + words[position + 2 :]
+    return None, words
+
+
+def _overview(prefix: str = "") -> str:
+    shown = {name: verb for name, verb in VERBS.items() if name.startswith(prefix)}
+    width = max(map(len, shown))
+    rows = [f"  {name:<{width}}  {verb.summary}" for name, verb in shown.items()]
+    examples = [f"  {verb.example}" for verb in shown.values()]
+    return "\n".join(
+        [
+            "scopereg: find an untracked 2D ultrasound frame in a 3D volume.",
+            "",
+            "usage: scopereg VERB [options]     scopereg VERB --help",
+            "",
+            "verbs:",
+            *rows,
+            "",
+            "examples:",
+            *examples,
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

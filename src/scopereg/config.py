@@ -1,0 +1,77 @@
+"""Options from YAML and from the command line: one dataclass in, one filled dataclass out."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from scopereg.errors import ScopeRegError, did_you_mean
+
+Options = TypeVar("Options")
+
+
+def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
+    """Values for `options` from a YAML mapping; unknown keys are refused with a did-you-mean.
+
+    Keys are the option names, with dashes or underscores.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise ScopeRegError(
+            f"cannot be read: {error.strerror}", where=str(path), fix="check the path after --config"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScopeRegError(f"not valid YAML: {error}", where=str(path), fix="mend the line named above") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ScopeRegError(
+            f"holds a {type(content).__name__}, not a mapping",
+            where=str(path),
+            fix="write one `option: value` per line",
+        )
+    names = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    values = {str(key).replace("-", "_"): value for key, value in content.items()}
+    for key in values:
+        if key not in names:
+            raise ScopeRegError(
+                f"unknown option {key!r}{did_you_mean(key, names)}",
+                where=str(path),
+                fix=f"use one of: {', '.join(names)}",
+            )
+    return values
+
+
+def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
+    """YAML values as command-line words, so that a file and the command line are checked by one parser."""
+    positional = {name for name, hint in inspect.get_annotations(options).items() if "Positional" in str(hint)}
+    words: list[str] = []
+    for key, value in values.items():
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, list | tuple):
+            words += [flag, *map(str, value)]
+        else:
+            words += [str(value)] if key in positional else [flag, str(value)]
+    return words
+
+
+def field_help(options: type[Any]) -> dict[str, str]:
+    """The sentence below each field of an options dataclass, by field name."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for item, following in zip(body.body, body.body[1:], strict=False):
+        if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
+            continue
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            found[item.target.id] = str(following.value.value)
+    return found

@@ -1,0 +1,179 @@
+"""`scopereg doctor`: what this machine has, which backends work, and a numeric self-test."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from scopereg import __version__
+from scopereg.geometry import (
+    euler_deg_from_rotation,
+    place_plane,
+    plane_points,
+    rotation_from_euler_deg,
+    sample_points,
+    weighted_kabsch,
+)
+from scopereg.ops import available_backends, selective_scan
+from scopereg.options import DoctorOptions
+from scopereg.provenance import library_version
+
+EXTRAS = {
+    "train": ("pytorch-lightning", "tensorboard"),
+    "eval": ("scipy", "matplotlib", "pandas", "fvcore"),
+    "cpu": ("numba",),
+    "baselines": ("itk-elastix",),
+    "live": ("pyigtl",),
+    "view": ("starlette", "uvicorn"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "notebook": ("ipyniivue",),
+    "cluster": ("ray",),
+}
+CORE = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the self-test: the error measured and the most that is allowed."""
+
+    name: str
+    device: str
+    error: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.limit  # False for NaN too
+
+
+def run(options: DoctorOptions) -> int:
+    checks = self_test()
+    facts: dict[str, object] = {
+        "scopereg": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "devices": devices(),
+        "core": {name: library_version(name) for name in CORE},
+        "extras": {extra: {name: library_version(name) for name in names} for extra, names in EXTRAS.items()},
+        "backends": backends(),
+        "self_test": [{**asdict(check), "ok": check.ok} for check in checks],
+    }
+    if options.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _show(facts, checks)
+    missing = [name for name in CORE if library_version(name) is None]
+    return 0 if all(check.ok for check in checks) and not missing else 1
+
+
+def devices() -> list[str]:
+    """Devices that torch can use here, in words."""
+    found = [f"cpu ({torch.get_num_threads()} threads)"]
+    found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return found
+
+
+def backends() -> dict[str, dict[str, str]]:
+    """For each device, the scan backends with "ready" or the reason why one cannot run."""
+    found = {name: available_backends(name) for name in _used_devices()}
+    return {device: {name: reason or "ready" for name, reason in rows.items()} for device, rows in found.items()}
+
+
+def _used_devices() -> list[str]:
+    return ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+def self_test() -> list[Check]:
+    """Numbers with a known answer, on every device that will be used."""
+    checks = []
+    for device in _used_devices():
+        checks += [_check_slicing(device), _check_kabsch(device), _check_gradient(device)]
+        ready = [name for name, reason in available_backends(device).items() if reason is None]
+        checks += [_check_scan(device, name) for name in ready if name != "reference"]
+    return checks
+
+
+def _check_slicing(device: str) -> Check:
+    """A plane cut from a volume that is linear in x, y, z must equal the formula."""
+    shape = (12, 16, 20)
+    z, y, x = torch.meshgrid(*(torch.arange(n, device=device) - (n - 1) / 2 for n in shape), indexing="ij")
+    rotation = rotation_from_euler_deg(torch.tensor([[7.0, -5.0, 11.0]], device=device))
+    points = place_plane(rotation, torch.tensor([[0.4, -0.3, 0.2]], device=device), (9, 9))
+    found = sample_points((0.3 * x - 0.2 * y + 0.5 * z)[None], points)
+    wanted = points @ torch.tensor([0.3, -0.2, 0.5], device=device)
+    return Check("plane of a linear volume", device, float((found - wanted).abs().max()), 1e-4)
+
+
+def _check_kabsch(device: str) -> Check:
+    """A rigid motion of weighted points must be found again."""
+    generator = torch.Generator().manual_seed(0)
+    angles = torch.tensor([[12.0, -20.0, 31.0]])
+    source = torch.randn(1, 200, 2, generator=generator)
+    target = source @ rotation_from_euler_deg(angles)[..., :2].mT + torch.tensor([3.0, -1.0, 2.0])
+    weights = torch.rand(1, 200, generator=generator)
+    fit = weighted_kabsch(source.to(device), target.to(device), weights.to(device))
+    return Check(
+        "weighted Kabsch, degrees",
+        device,
+        float((euler_deg_from_rotation(fit.rotation).cpu() - angles).abs().max()),
+        1e-3,
+    )
+
+
+def _check_gradient(device: str) -> Check:
+    """The square grid under a rigid field, where the gradient through an SVD is NaN."""
+    source = plane_points((8, 8), device=device).reshape(1, 64, 2)
+    target = torch.nn.functional.pad(source, (0, 1)).requires_grad_()
+    fit = weighted_kabsch(source, target, torch.ones(1, 64, device=device))
+    fit.rotation.square().sum().add(fit.translation.sum()).backward()
+    assert target.grad is not None
+    finite = bool(torch.isfinite(target.grad).all())
+    return Check("Kabsch gradient on a square grid is finite", device, 0.0 if finite else float("nan"), 0.0)
+
+
+def _check_scan(device: str, backend: str) -> Check:
+    """A scan backend against the plain loop in float64."""
+    generator = torch.Generator().manual_seed(0)
+    u, write, read = (torch.randn(2, 65, n, generator=generator) for n in (17, 8, 8))
+    step = torch.rand(2, 65, 17, generator=generator)
+    decay = -torch.rand(17, 8, generator=generator) * 4
+    inputs = (u, step, decay, write, read)
+    wanted = selective_scan(*(x.double() for x in inputs), backend="reference")
+    with torch.no_grad():
+        found = selective_scan(*(x.to(device) for x in inputs), backend=backend).cpu().double()
+    error = (found - wanted).abs().max() / wanted.abs().max()
+    return Check(f"{backend} scan, relative", device, float(error), 1e-5)
+
+
+def _show(facts: dict[str, object], checks: list[Check]) -> None:
+    console = Console()
+    table = Table(title=f"scopereg {facts['scopereg']}, Python {facts['python']}, {facts['system']}", show_header=False)
+    for device in devices():
+        table.add_row("device", device)
+    table.add_section()
+    for name in CORE:
+        table.add_row(name, library_version(name) or "[red]missing: pip install scopereg[/]")
+    table.add_section()
+    for extra, names in EXTRAS.items():
+        missing = [name for name in names if library_version(name) is None]
+        state = f"pip install 'scopereg\\[{extra}]'" if missing else "[green]ready[/]"
+        table.add_row(f"extra {extra}", state)
+    table.add_section()
+    for device, rows in backends().items():
+        for name, state in rows.items():
+            table.add_row(f"scan backend {name} on {device}", "[green]ready[/]" if state == "ready" else escape(state))
+    table.add_section()
+    for check in checks:
+        mark = "[green]ok[/]" if check.ok else "[red]FAILED[/]"
+        table.add_row(
+            f"self-test on {check.device}", f"{mark} {check.name}: {check.error:.1e} (at most {check.limit:.0e})"
+        )
+    console.print(table)

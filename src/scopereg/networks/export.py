@@ -1,0 +1,158 @@
+"""`scopereg export`: a network as ONNX or torch.export, with a free batch size, checked against the original."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import geodesic_angle_deg
+from scopereg.io.files import atomic_path
+from scopereg.networks import create, names
+from scopereg.networks.weights import load_network
+from scopereg.options import ExportOptions
+
+FORMATS = (".onnx", ".pt2")
+CHECKED_BATCHES = (1, 3)
+OUTPUTS = ("rotation", "translation", "coordinates", "evidence")
+
+Model = Callable[[Tensor, Tensor], "list[Tensor]"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Largest differences between the exported model and the network, and the exported model's time."""
+
+    voxels: float
+    degrees: float
+    time_ms: float  # median at batch 1
+
+
+def run(options: ExportOptions) -> int:
+    path = options.output
+    if path.suffix not in FORMATS:
+        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use {' or '.join(FORMATS)}")
+    torch.manual_seed(options.seed)
+    network = create(options.model).eval() if options.model in names() else load_network(options.model)
+    with atomic_path(path) as temporary:
+        export_network(network, options.shape, temporary)
+        agreement = compare(network, temporary, options.shape, options.seed)
+        if not (agreement.voxels <= options.tolerance and agreement.degrees <= options.tolerance):
+            raise ScopeRegError(
+                f"the exported model differs by {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees",
+                where=str(path),
+                fix=f"nothing was written; allow more with --tolerance (now {options.tolerance:g}) or report it",
+            )
+    print(
+        f"{path}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
+        f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
+    )
+    return 0
+
+
+def export_network(network: nn.Module, shape: tuple[int, int, int], path: Path) -> None:
+    """Write `network` for volumes of `shape` (D, H, W) and any batch size."""
+    module = _Named(network).eval()
+    inputs = tuple(_images(2, shape, seed=0))
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    shapes = {"slice": {0: batch}, "volume": {0: batch}}
+    if path.name.endswith(".pt2"):
+        with torch.no_grad():
+            program = torch.export.export(module, inputs, dynamic_shapes=shapes)
+        torch.export.save(program, path)
+        return
+    for library in ("onnx", "onnxscript"):
+        _need(library)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecations are nothing that a user could act on
+        torch.onnx.export(
+            module,
+            inputs,
+            str(path),
+            dynamo=True,
+            dynamic_shapes=shapes,
+            input_names=["slice", "volume"],
+            output_names=list(_output_names(network, inputs)),
+            external_data=False,
+            verbose=False,
+        )
+
+
+def compare(network: nn.Module, path: Path, shape: tuple[int, int, int], seed: int) -> Agreement:
+    """Poses of the exported model against those of the network, on random images at several batch sizes."""
+    model = open_model(path)
+    voxels = degrees = 0.0
+    for batch in CHECKED_BATCHES:
+        inputs = _images(batch, shape, seed + batch)
+        with torch.no_grad():
+            wanted = network(*inputs)
+        rotation, translation = model(*inputs)[:2]
+        voxels = max(voxels, float((translation - wanted.translation).abs().max()))
+        degrees = max(degrees, float(geodesic_angle_deg(rotation.double(), wanted.rotation.double()).max()))
+    return Agreement(voxels, degrees, _median_ms(model, _images(1, shape, seed)))
+
+
+def open_model(path: Path) -> Model:
+    """An exported model as a function of slices (B, H, W) and volumes (B, D, H, W)."""
+    if path.name.endswith(".pt2"):
+        module = torch.export.load(path).module()
+        return lambda slices, volumes: list(torch.no_grad()(module)(slices, volumes))
+    runtime = _need("onnxruntime")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def call(slices: Tensor, volumes: Tensor) -> list[Tensor]:
+        values = session.run(None, {"slice": slices.numpy(), "volume": volumes.numpy()})
+        return [torch.from_numpy(np.asarray(value)) for value in values]
+
+    return call
+
+
+class _Named(nn.Module):
+    """A plain tuple out, for formats that do not know named tuples."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, slice: Tensor, volume: Tensor) -> tuple[Tensor, ...]:
+        return tuple(value for value in self.network(slice, volume) if value is not None)
+
+
+def _output_names(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[str, ...]:
+    with torch.no_grad():
+        return OUTPUTS[: sum(value is not None for value in network(*inputs))]
+
+
+def _images(batch: int, shape: tuple[int, int, int], seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(batch, *size, generator=generator) for size in (shape[1:], shape)]
+
+
+def _median_ms(model: Model, inputs: list[Tensor], repeats: int = 3) -> float:
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        model(*inputs)
+        times.append((time.perf_counter() - begin) * 1000)
+    return sorted(times)[repeats // 2]
+
+
+def _need(module: str) -> Any:
+    """An optional library, imported only when it is used."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ScopeRegError(
+            f"{error.name} is not installed", where="scopereg export", fix="pip install 'scopereg[export]'"
+        ) from None

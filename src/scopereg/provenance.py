@@ -1,0 +1,63 @@
+"""What a result was made with: versions, device, seed, data hash, command line."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scopereg import __version__
+
+_LIBRARIES = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "numba", "triton")
+
+
+def provenance(*, seed: int | None = None, data_sha256: str | None = None, device: str = "cpu") -> dict[str, Any]:
+    """Facts to store with every result, ready for JSON."""
+    return {
+        "scopereg": __version__,
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        # The program's name without its folder: a report may be passed on, the machine's paths need not be.
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "seed": seed,
+        "data_sha256": data_sha256,
+        "device": device_name(device),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": library_versions(),
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """Installed versions of the libraries that decide numbers."""
+    return {name: found for name in _LIBRARIES if (found := library_version(name))}
+
+
+def library_version(name: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def device_name(device: str) -> str:
+    """The device in words."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"{device} ({torch.get_num_threads()} threads)"
+
+
+def tensors_sha256(*tensors: torch.Tensor) -> str:
+    """Hash of the values and shapes of tensors."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

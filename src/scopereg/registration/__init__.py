@@ -1,0 +1,1 @@
+"""Finding the pose of a frame in a volume."""

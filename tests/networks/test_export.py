@@ -1,0 +1,68 @@
+"""Exported models give the same poses at any batch size; the command checks that and writes nothing otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scopereg.cli import main
+from scopereg.errors import ScopeRegError
+from scopereg.networks import create
+from scopereg.networks.export import compare, export_network, open_model, run
+from scopereg.networks.weights import save_network
+from scopereg.options import ExportOptions
+
+SHAPE = (16, 24, 32)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(5)
+    network = create("scope-reg")
+    # Away from the quiet start, so that the pose depends on the images and a wrong graph would show.
+    for parameter in network.decoder.parameters():
+        parameter.data.mul_(3)
+    return save_network(network, tmp_path_factory.mktemp("export") / "w.safetensors", name="scope-reg")
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
+def test_the_command_exports_and_checks(ending: str, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = weights.with_suffix(ending)
+    assert main(["export", str(weights), "-o", str(path), "--shape", *map(str, SHAPE)]) == 0
+    assert "same poses within" in capsys.readouterr().out
+    rotation, translation, coordinates, evidence = open_model(path)(torch.rand(2, 24, 32), torch.rand(2, *SHAPE))
+    assert rotation.shape == (2, 3, 3)
+    assert translation.shape == (2, 3)
+    assert coordinates.shape == (2, 3, 3, 4)
+    assert evidence.shape == (2, 3, 4)
+
+
+def test_an_arm_without_coordinates_exports_too(tmp_path: Path) -> None:
+    network = create("cross-attention-heads").eval()
+    export_network(network, SHAPE, tmp_path / "a.pt2")
+    agreement = compare(network, tmp_path / "a.pt2", SHAPE, seed=1)
+    assert agreement.voxels < 1e-3
+    assert agreement.degrees < 1e-3
+
+
+def test_a_model_that_differs_is_not_written(weights: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    with pytest.raises(ScopeRegError, match="differs by"):
+        run(ExportOptions(str(weights), path, SHAPE, tolerance=-1.0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_comparison_sees_another_network(tmp_path: Path, weights: Path) -> None:
+    export_network(create("scope-reg").eval(), SHAPE, tmp_path / "m.pt2")
+    other = create("cwcd-heads").eval()
+    other.heads.translation[-1].bias.data.fill_(1.0)
+    assert compare(other, tmp_path / "m.pt2", SHAPE, seed=0).voxels > 1.0
+
+
+def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ScopeRegError, match="unknown ending"):
+        run(ExportOptions("scope-reg", tmp_path / "m.tflite", SHAPE))
+    with pytest.raises(ScopeRegError, match="no such file"):
+        run(ExportOptions("nothing.safetensors", tmp_path / "m.pt2", SHAPE))

@@ -1,0 +1,110 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scopereg import __version__
+from scopereg.cli import VERBS, main, parse
+from scopereg.errors import ScopeRegError
+from scopereg.options import DemoOptions
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "scopereg", *words], capture_output=True, text=True, check=False)
+
+
+def test_help_lists_every_verb_and_loads_nothing_heavy() -> None:
+    """Help answers in a few hundredths of a second because it imports nothing; a clock would only measure load."""
+    code = (
+        "import sys; from scopereg.cli import main; main(['--help']);"
+        "print({'torch', 'numpy', 'SimpleITK', 'tyro', 'rich', 'yaml'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().endswith("set()")
+    assert all(verb in result.stdout for verb in VERBS)
+
+
+def test_help_of_a_verb_loads_no_torch_and_shows_every_option() -> None:
+    code = (
+        "import sys\nfrom scopereg.cli import main\n"
+        "try: main(['demo', '--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().endswith("False")
+    assert all(option in result.stdout for option in ("--anatomy", "--output", "--frames", "--seed", "--config"))
+
+
+def test_version() -> None:
+    assert run("--version").stdout.strip() == f"scopereg {__version__}"
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (["dmo"], "did you mean 'demo'"),
+        (["data", "phantm"], "did you mean 'phantom'"),
+        (["demo", "--sed", "3"], "--seed"),
+    ],
+)
+def test_misspelt_words_get_a_suggestion(words: list[str], suggestion: str) -> None:
+    result = run(*words)
+    assert result.returncode == 2
+    assert suggestion in result.stderr
+
+
+def test_a_group_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data"]) == 0
+    assert "data phantom" in capsys.readouterr().out
+
+
+def test_words_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    config = tmp_path / "demo.yaml"
+    config.write_text("frames: 5\nseed: 7\nanatomy: prostate\noutput: here\n")
+    options = parse("demo", ["--config", str(config), "--seed", "9"])
+    assert (options.frames, options.seed, options.anatomy, str(options.output)) == (5, 9, "prostate", "here")
+    assert options.magnitude == DemoOptions().magnitude
+
+
+def test_a_positional_option_may_stand_in_the_file_and_be_overruled(tmp_path: Path) -> None:
+    config = tmp_path / "phantom.yaml"
+    config.write_text("anatomy: abdomen\nshape: [8, 32, 32]\nspacing_mm: null\n")
+    assert parse("data phantom", [f"--config={config}"]).anatomy == "abdomen"
+    options = parse("data phantom", ["prostate", f"--config={config}"])
+    assert (options.anatomy, options.shape, options.spacing_mm) == ("prostate", (8, 32, 32), None)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("framse: 3", "did you mean 'frames'"),
+        ("[1, 2]", "not a mapping"),
+        ("a: b: c", "not valid YAML"),
+        ("frames: many", "does not fit"),
+    ],
+)
+def test_bad_files_are_explained(tmp_path: Path, content: str, said: str) -> None:
+    config = tmp_path / "bad.yaml"
+    config.write_text(content)
+    with pytest.raises(ScopeRegError, match=said) as caught:
+        parse("demo", ["--config", str(config)])
+    assert caught.value.where == str(config)
+
+
+def test_missing_file_and_missing_name(tmp_path: Path) -> None:
+    with pytest.raises(ScopeRegError, match="cannot be read"):
+        parse("demo", ["--config", str(tmp_path / "none.yaml")])
+    with pytest.raises(ScopeRegError, match="no file follows"):
+        parse("demo", ["--config"])
+
+
+def test_errors_of_a_verb_end_with_status_2_and_how_to_mend_it() -> None:
+    result = run("demo", "--frames", "0", "-o", "/proc/scopereg")
+    assert result.returncode == 2
+    assert "/proc/scopereg" in result.stderr
+    assert "To mend it" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,71 @@
+"""The wheel works on a machine that has nothing: built, installed into a clean environment, and run from there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_is_pure_python_and_small(wheel: Path) -> None:
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert wheel.stat().st_size < 2**20
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "scopereg/py.typed" in names
+    assert not [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
+
+
+def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
+    """These modules run on machines where nothing else can be installed."""
+    modules = ("geometry", "ops", "networks", "training.losses", "evaluation.metrics", "data.phantom", "data.poses")
+    heavy = {
+        "SimpleITK",
+        "pydicom",
+        "tyro",
+        "rich",
+        "yaml",
+        "scipy",
+        "matplotlib",
+        "pandas",
+        "numba",
+        "skimage",
+        "onnx",
+    }
+    load = f"import sys\nfor name in {modules!r}: __import__('scopereg.' + name)\n"
+    code = load + f"print(sorted({heavy!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    folder = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
+    install = [folder / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+    subprocess.run([*install, "torch"], check=True)
+    subprocess.run([*install, wheel], check=True)
+    result = subprocess.run(
+        [folder / "scopereg", "doctor", "--json"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    facts = json.loads(result.stdout)
+    assert all(check["ok"] for check in facts["self_test"])
+    assert None not in facts["core"].values()
