@@ -179,8 +179,9 @@ def test_coordinates_and_mass_are_the_sums_of_the_explicit_kernel(scale: float) 
     assert torch.allclose(moments[..., 3], kernel.sum((1, 4)), rtol=1e-4)
 
 
-def test_every_slice_token_is_reached_by_every_volume_token() -> None:
-    decoder, x_s, x_v, lattice = decoded(1.0)
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_every_slice_token_is_reached_by_every_volume_token(scale: float) -> None:
+    decoder, x_s, x_v, lattice = decoded(scale)
     with torch.no_grad():
         kernel = explicit_kernel(decoder, x_s, x_v, lattice)
     assert (kernel >= 0).all()

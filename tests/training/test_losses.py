@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
+from scopereg.networks import NetworkResult
 from scopereg.training.losses import (
+    LossOptions,
     elasticity_loss,
     flow_loss,
     pose_loss,
     reference_points,
     slice_field,
+    total_loss,
     true_field,
 )
 
@@ -84,3 +88,22 @@ def test_gradients_are_right_and_finite_at_the_start(loss: str) -> None:
     flow_loss(flat, true).sum().backward()
     assert flat.grad is not None
     assert torch.isfinite(flat.grad).all()
+
+
+def test_options_add_the_regularisers_by_their_weights() -> None:
+    true = poses()
+    field = slice_field(torch.zeros(3, 3, 8, 10)) + torch.randn(3, 3, 8, 10, generator=torch.Generator().manual_seed(4))
+    result = NetworkResult(torch.eye(3).expand(3, 3, 3), torch.zeros(3, 3), field)
+    plain = total_loss(result, true)
+    assert torch.equal(plain, pose_loss(VoxelPoses(result.rotation, result.translation), true))
+    mixed = total_loss(result, true, LossOptions(flow=2.0, elasticity=0.5, poisson_ratio=0.3))
+    assert torch.allclose(mixed, plain + 2 * flow_loss(field, true) + 0.5 * elasticity_loss(field, 0.3))
+
+
+def test_a_network_without_a_field_cannot_be_regularised() -> None:
+    result = NetworkResult(torch.eye(3)[None], torch.zeros(1, 3))
+    true = poses(1)
+    assert total_loss(result, true).shape == (1,)
+    for options in (LossOptions(flow=1.0), LossOptions(elasticity=1.0)):
+        with pytest.raises(ScopeRegError, match="no coordinate field"):
+            total_loss(result, true, options)

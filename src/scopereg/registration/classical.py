@@ -73,7 +73,7 @@ def register_mutual_information(
         images = _pyramid_level(fixed, fixed_mask, moving, shrink, min(frame.spacing_mm))
         method.SetMetricFixedMask(images[1])
         method.SetInitialTransform(transform, inPlace=True)
-        _execute(method, images[0], images[2])
+        _execute(method, images[0], images[2], options.threads)
         similarity, iterations = -method.GetMetricValue(), iterations + method.GetOptimizerIteration()
     pose = _transform_to_pose(transform, volume) @ start
     elapsed_ms = (time.perf_counter() - begin) * 1000
@@ -88,7 +88,6 @@ def centre_pose(frame: Frame, volume: Volume) -> Pose:
 
 def _optimiser(options: MutualInformationOptions, step_mm: float) -> sitk.ImageRegistrationMethod:
     method = sitk.ImageRegistrationMethod()
-    method.SetNumberOfThreads(options.threads)
     method.SetMetricAsMattesMutualInformation(options.bins)
     method.SetMetricSamplingStrategy(method.NONE)
     method.SetInterpolator(sitk.sitkLinear)
@@ -120,7 +119,10 @@ def _pyramid_level(
     )
 
 
-def _execute(method: sitk.ImageRegistrationMethod, fixed: sitk.Image, moving: sitk.Image) -> None:
+def _execute(method: sitk.ImageRegistrationMethod, fixed: sitk.Image, moving: sitk.Image, threads: int) -> None:
+    # The metric ignores the method's own number of threads and takes the global one.
+    usual = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(threads)
     try:
         method.Execute(fixed, moving)
     except RuntimeError as error:
@@ -130,6 +132,8 @@ def _execute(method: sitk.ImageRegistrationMethod, fixed: sitk.Image, moving: si
             where=METHOD,
             fix="start nearer to the volume: most of the frame must lie inside it at the start pose",
         ) from error
+    finally:
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(usual)
 
 
 def _frame_to_itk(values: torch.Tensor, frame: Frame, start: Pose) -> sitk.Image:

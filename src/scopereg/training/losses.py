@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses
 from scopereg.networks.encoders import STRIDE
+from scopereg.networks.scope_reg import NetworkResult
 
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
 POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """What is minimised: the pose loss, and the regularisers where their weight is not zero."""
+
+    lever_voxels: float = LEVER_VOXELS
+    """Half the side of the cube whose 14 points are compared (rho)."""
+    flow: float = 0.0
+    """Weight of L_flow, the coordinate field against that of the true pose."""
+    elasticity: float = 0.0
+    """Weight of L_phy, the elasticity residual of the coordinate field."""
+    poisson_ratio: float = POISSON_RATIO
+    """Poisson's ratio in L_phy, below 0.5."""
+
+
+def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | None = None) -> Tensor:
+    """The loss (B,) of a network's result; the published one unless the options add to it."""
+    options = options or LossOptions()
+    loss = pose_loss(VoxelPoses(result.rotation, result.translation), true, options.lever_voxels)
+    if not (options.flow or options.elasticity):
+        return loss
+    if result.coordinates is None:
+        raise ScopeRegError(
+            "the network predicts no coordinate field",
+            where="LossOptions(flow, elasticity)",
+            fix="set both weights to 0, or train a network that has one, such as scope-reg",
+        )
+    if options.flow:
+        loss = loss + options.flow * flow_loss(result.coordinates, true)
+    if options.elasticity:
+        loss = loss + options.elasticity * elasticity_loss(result.coordinates, options.poisson_ratio)
+    return loss
 
 
 def reference_points(lever: float = LEVER_VOXELS, *, device: torch.device | None = None) -> Tensor:
@@ -61,7 +98,10 @@ def elasticity_loss(coordinates: Tensor, poisson_ratio: float = POISSON_RATIO) -
 
 
 def slice_field(coordinates: Tensor) -> Tensor:
-    """Cells (B, 3, H', W') of the slice itself as x, y, 0, counted from its centre."""
+    """Cells (B, 3, H', W') of the slice itself as x, y, 0, counted from its centre.
+
+    Right for sizes that are multiples of the stride; padding an odd number moves the cells by half a voxel.
+    """
     height, width = coordinates.shape[-2:]
     y = torch.arange(height, device=coordinates.device) - (height - 1) / 2
     x = torch.arange(width, device=coordinates.device) - (width - 1) / 2

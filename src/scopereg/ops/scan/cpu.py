@@ -35,7 +35,8 @@ def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Te
     spare = -channels % lanes
     blocks = (channels + spare) // lanes
     values, step = (_widen(x, -1, spare) for x in (u, delta))
-    rate = _widen(A, 1, spare).reshape(-1, blocks, lanes, A.shape[2]) * _LOG2E
+    with np.errstate(over="ignore"):  # a rate beyond float32 decays to zero at once, as minus infinity does
+        rate = _widen(A, 1, spare).reshape(-1, blocks, lanes, A.shape[2]) * _LOG2E
     rate = np.ascontiguousarray(rate.swapaxes(2, 3))  # (directions, blocks, states, lanes)
     skip = np.zeros(channels + spare, np.float32) if D is None else _widen(D, -1, spare).sum(0)
     fixed = (rate, _array(B), _array(C), skip, _steps(order))
