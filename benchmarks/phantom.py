@@ -1,4 +1,4 @@
-"""Time of phantom volumes and of frames acquired in them: `python benchmarks/phantom.py --out benchmarks/phantom.csv`."""
+"""Time of phantom volumes and of frames in them: `python benchmarks/phantom.py --out benchmarks/phantom.csv`."""
 
 from __future__ import annotations
 

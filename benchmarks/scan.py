@@ -356,11 +356,11 @@ def sweep(device: str) -> int:
     for length, batch in ((256, 1), (4096, 1), (256, 16)):
         case = replace(FEATURE, length=length, batch=batch)
         inputs = place("directional", case, device)
-        for tile, warp, fill in product((512, 1024, 2048), (512, 1024), (8, 16, 32, 64)):
+        for tile, warp, fill in product((512, 1024, 2048), (256, 512, 1024), (4, 8, 16, 32, 64)):
             triton_backend.FORWARD_TILE = triton_backend.BACKWARD_TILE = tile
             triton_backend.WARP_ELEMENTS, triton_backend.WARPS_PER_PROCESSOR = warp, fill
             forward, both = (
-                min(clock(scan_call("directional", "triton", inputs, backward), device, 0.3)[0])
+                min(clock(scan_call("directional", "triton", inputs, backward), device, 0.1)[0])
                 for backward in (False, True)
             )
             print(
