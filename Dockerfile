@@ -1,7 +1,7 @@
 # CPU by default; a CUDA build of torch by build argument:
 #   docker build -t scopereg .
 #   docker build -t scopereg:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
-#   docker run --rm -v "$PWD/out:/work/out" scopereg demo
+#   mkdir -p out && docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/out:/work/out" scopereg demo
 FROM python:3.11-slim
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

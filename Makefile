@@ -1,6 +1,7 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up and runs ruff, mypy and all tests
-# The virtual environment is made anew only when pyproject.toml or constraints.txt change.
+# Packages are installed again only when pyproject.toml or constraints.txt change.
+# TORCH_ARGS reaches the installation of torch alone, for its CPU or CUDA builds: TORCH_ARGS='--index-url URL'.
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,10 +25,10 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py
 	$(BIN)/python docs/make_phantom_sheet.py
 
-# torch comes first and alone: pinned, so that no other requirement can pull a CUDA build of several gigabytes.
+# torch comes first and alone, so that TORCH_ARGS can choose its build and no other requirement replaces it.
 $(VENV)/.core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) torch
+	$(INSTALL) $(TORCH_ARGS) torch
 	$(INSTALL) -e .
 	touch $@
 

@@ -85,6 +85,7 @@ def test_a_positional_option_may_stand_in_the_file_and_be_overruled(tmp_path: Pa
         ("[1, 2]", "not a mapping"),
         ("a: b: c", "not valid YAML"),
         ("frames: many", "does not fit"),
+        ("output: {a: b}", "holds a mapping"),
     ],
 )
 def test_bad_files_are_explained(tmp_path: Path, content: str, said: str) -> None:
@@ -95,6 +96,13 @@ def test_bad_files_are_explained(tmp_path: Path, content: str, said: str) -> Non
     assert caught.value.where == str(config)
 
 
+def test_an_option_without_a_value_is_the_default(tmp_path: Path) -> None:
+    config = tmp_path / "demo.yaml"
+    config.write_text("output:\nseed: 4\n")
+    options = parse("demo", ["--config", str(config)])
+    assert (options.output, options.seed) == (DemoOptions().output, 4)
+
+
 def test_missing_file_and_missing_name(tmp_path: Path) -> None:
     with pytest.raises(ScopeRegError, match="cannot be read"):
         parse("demo", ["--config", str(tmp_path / "none.yaml")])
@@ -102,9 +110,10 @@ def test_missing_file_and_missing_name(tmp_path: Path) -> None:
         parse("demo", ["--config"])
 
 
-def test_errors_of_a_verb_end_with_status_2_and_how_to_mend_it() -> None:
-    result = run("demo", "--frames", "0", "-o", "/proc/scopereg")
+def test_errors_of_a_verb_end_with_status_2_and_how_to_mend_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("demo", "-o", str(tmp_path / "file" / "below"))
     assert result.returncode == 2
-    assert "/proc/scopereg" in result.stderr
+    assert str(tmp_path / "file") in result.stderr
     assert "To mend it" in result.stderr
     assert "Traceback" not in result.stderr

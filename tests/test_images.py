@@ -285,3 +285,10 @@ def test_bad_images_say_what_where_and_how(make, where: str, message: str) -> No
         make()
     assert caught.value.where == where
     assert caught.value.fix in str(caught.value)
+
+
+def test_a_volume_keeps_its_own_copy_of_an_array() -> None:
+    array = np.ones((2, 3, 4), np.float32)
+    volume = Volume(array, spacing_mm=1.0)
+    array[0, 0, 0] = np.nan
+    assert bool(torch.isfinite(volume.array).all())

@@ -1,4 +1,4 @@
-"""Find an untracked 2D ultrasound frame inside a 3D (or 2D+t) reference volume: a rigid pose in real time.
+"""Find an untracked 2D ultrasound frame inside a 3D (or 2D+t) reference volume: its rigid pose.
 
 Names are imported on first use, so that `import scopereg` and `scopereg --help` do not load torch.
 """

@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 
@@ -22,7 +22,7 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
     Keys are the option names, with dashes or underscores.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ScopeRegError(
             f"cannot be read: {error.strerror}", where=str(path), fix="check the path after --config"
@@ -39,13 +39,15 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
         )
     names = [field.name for field in fields(options)]  # type: ignore[arg-type]
     values = {str(key).replace("-", "_"): value for key, value in content.items()}
-    for key in values:
+    for key, value in values.items():
         if key not in names:
             raise ScopeRegError(
                 f"unknown option {key!r}{did_you_mean(key, names)}",
                 where=str(path),
                 fix=f"use one of: {', '.join(names)}",
             )
+        if isinstance(value, dict):
+            raise ScopeRegError(f"{key} holds a mapping", where=str(path), fix=f"write `{key}: value`")
     return values
 
 
@@ -53,7 +55,10 @@ def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
     """YAML values as command-line words, so that a file and the command line are checked by one parser."""
     positional = {name for name, hint in inspect.get_annotations(options).items() if "Positional" in str(hint)}
     words: list[str] = []
+    hints = get_type_hints(options)
     for key, value in values.items():
+        if value is None and type(None) not in get_args(hints[key]):
+            continue  # `option:` without a value is the default
         flag = "--" + key.replace("_", "-")
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))

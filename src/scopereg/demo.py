@@ -70,7 +70,9 @@ def run(options: DemoOptions) -> int:
     rows = [score(sweep, index, result) for index, result in enumerate(results)]
     console.print(as_table(rows, f"{options.anatomy} phantom, {options.protocol} frames, {results[0].method}"))
     facts = provenance(
-        seed=options.seed, data_sha256=tensors_sha256(sweep.volume.array, *(f.array for f in sweep.frames))
+        seed=options.seed,
+        data_sha256=tensors_sha256(sweep.volume.array, *(f.array for f in sweep.frames)),
+        device=str(resolve_device(options.device)),
     )
     write_results(folder, rows, results, facts, options)
     report = make_report(sweep, results, rows, facts, options).save(folder / "report.html")
@@ -97,8 +99,7 @@ def score(sweep: Sweep, index: int, result: Result) -> Row:
     found = _batched(pose_to_voxels(result.pose, frame, volume))
     start = _batched(pose_to_voxels(centre_pose(frame, volume), frame, volume))
     spacing = volume.isotropic_spacing_mm
-    shape = (frame.shape[0], frame.shape[1])
-    start_mm, error_mm = (float(mtre_mm(guess, truth, shape, spacing)) for guess in (start, found))
+    start_mm, error_mm = (float(mtre_mm(guess, truth, frame.shape, spacing)) for guess in (start, found))
     error_deg = float(geodesic_error_deg(found, truth))
     return Row(index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
 

@@ -154,6 +154,12 @@ class Volume(_Image):
         super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Array shape D, H, W."""
+        depth, height, width = self.array.shape
+        return depth, height, width
+
+    @property
     def centre_mm(self) -> npt.NDArray[np.float64]:
         """The middle of the volume in LPS world mm."""
         return np.asarray(self.origin_mm) + self._corner_to_centre(self.size, self.spacing_mm)
@@ -184,6 +190,12 @@ class Frame(_Image):
         super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Array shape H, W."""
+        height, width = self.array.shape
+        return height, width
+
+    @property
     def centre_mm(self) -> npt.NDArray[np.float64]:
         """The middle of the frame in its own mm, z = 0."""
         return np.append(np.asarray(self.origin_mm) + self._corner_to_centre(self.size, self.spacing_mm), 0.0)
@@ -202,11 +214,9 @@ def pose_to_voxels(pose: Pose, frame: Frame, volume: Volume) -> VoxelPoses:
 def pose_from_voxels(rotation: Tensor, translation: Tensor, frame: Frame, volume: Volume) -> Pose:
     """The inverse of `pose_to_voxels`: a pose in centred voxels as `ImageToVolume` in mm."""
     spacing = _common_spacing(frame, volume)
-    # Shapes, finite, rigid: the rules of a pose hold in voxels too.
+    # Shapes, finite, rigid: the rules of a pose hold in voxels too, and it makes a float32 rotation a true one.
     checked = Pose(rotation.detach().cpu().double().numpy(), translation.detach().cpu().double().numpy())
-    # Networks give float32 rotations; the nearest proper one keeps the pose rigid to double precision.
-    u, _, vt = np.linalg.svd(checked.rotation)
-    turned = volume.direction @ (u @ vt)
+    turned = volume.direction @ checked.rotation
     offset = volume.direction @ (checked.translation_mm * spacing)
     moved = volume.centre_mm + offset - turned @ frame.centre_mm
     return Pose(turned, moved, frame.frame_of_reference, volume.frame_of_reference)
@@ -272,7 +282,8 @@ def _from_any(value: Any) -> Tensor:
     else:
         array = np.ascontiguousarray(value)
         # Files hold big-endian numbers too, which torch does not take.
-        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        # A copy: what the caller writes into the array later must not slip past the checks.
+        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
     if tensor.is_complex():
         raise TypeError("the values are complex")
     return tensor

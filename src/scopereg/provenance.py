@@ -23,8 +23,7 @@ def provenance(*, seed: int | None = None, data_sha256: str | None = None, devic
     return {
         "scopereg": __version__,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        # The program's name without its folder: a report may be passed on, the machine's paths need not be.
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command_line(),
         "seed": seed,
         "data_sha256": data_sha256,
         "device": device_name(device),
@@ -32,6 +31,13 @@ def provenance(*, seed: int | None = None, data_sha256: str | None = None, devic
         "system": f"{platform.system()} {platform.machine()}",
         "versions": library_versions(),
     }
+
+
+def command_line() -> str:
+    """The command as typed, without the program's folder: a report may be passed on, the machine's paths need not."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # python -m scopereg
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def library_versions() -> dict[str, str]:

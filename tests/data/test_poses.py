@@ -40,3 +40,5 @@ def test_impossible_sweeps_are_refused() -> None:
         sweep(0, 0)
     with pytest.raises(ScopeRegError, match="magnitude"):
         sweep(5, 0, magnitude=1e5)
+    with pytest.raises(ScopeRegError, match="magnitude is -5"):
+        sweep(5, 0, magnitude=-5)

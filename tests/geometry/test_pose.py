@@ -181,3 +181,16 @@ def test_bad_values_say_where(make, where: str) -> None:
         make()
     assert caught.value.where == where
     assert caught.value.fix in str(caught.value)
+
+
+def test_a_rounded_rotation_becomes_a_true_one() -> None:
+    """Text files hold four decimals: composing and inverting must not add their error up."""
+    exact = Pose.from_euler_deg([10.0, -20.0, 35.0], [1.0, 2.0, 3.0])
+    rounded = Pose.from_matrix(exact.matrix.round(4))
+    assert np.allclose(rounded.rotation.T @ rounded.rotation, np.eye(3), atol=1e-14)
+    assert rounded.angle_to_deg(exact) < 0.01
+    chained = Pose.identity("Image", "Image")
+    step = Pose(rounded.rotation, rounded.translation_mm, "Image", "Image")
+    for _ in range(50):
+        chained = step.inverse() @ (step @ chained)
+    assert chained.is_close(Pose.identity("Image", "Image"), mm=1e-9, deg=1e-9)

@@ -304,3 +304,12 @@ def test_an_impossible_magnitude_is_an_error_not_a_hang() -> None:
     with pytest.raises(ScopeRegError, match=r"only 0 of .* keep 35%.*\n.*smaller magnitude") as caught:
         sample_poses(5, 1e6, (8, 16, 16), seeded())
     assert caught.value.where == "sample_poses(magnitude)"
+
+
+def test_a_pose_that_is_nowhere_gives_nan_and_never_a_black_slice() -> None:
+    volume = torch.rand(8, 12, 12)
+    rotation, translation = torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 3)
+    translation[1, 0] = float("nan")
+    slices = sample_slice(volume, rotation, translation)
+    assert torch.isfinite(slices[0]).all()
+    assert torch.isnan(slices[1]).all()

@@ -77,3 +77,10 @@ def test_a_start_far_outside_is_explained() -> None:
     with pytest.raises(ScopeRegError, match="SimpleITK gave up") as caught:
         register_mutual_information(frame, volume, Pose(np.eye(3), [500.0, 0.0, 0.0]))
     assert "start nearer" in caught.value.fix
+
+
+@pytest.mark.parametrize("seen", [torch.ones(4, 4, dtype=torch.bool), torch.zeros(40, 40, dtype=torch.bool)])
+def test_a_mask_that_does_not_fit_is_refused(seen: torch.Tensor) -> None:
+    frame = Frame(torch.rand(40, 40), spacing_mm=0.8)
+    with pytest.raises(ScopeRegError, match="a mask of shape"):
+        register_mutual_information(frame, worlds()[0], seen=seen)

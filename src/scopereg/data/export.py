@@ -23,9 +23,11 @@ from scopereg.provenance import provenance, tensors_sha256
 
 def run(options: PhantomOptions) -> int:
     console = Console()
-    folder = output_folder(options.output)
     if options.count < 1:
         raise ScopeRegError(f"{options.count} patients", where="--count", fix="ask for at least one")
+    if options.frames < 0:
+        raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for none (0) or more")
+    folder = output_folder(options.output)
     for index in track(range(options.count), "phantoms", console=console, transient=True):
         write_patient(folder / f"{options.anatomy}{options.seed + index:04d}", options, options.seed + index)
     console.print(f"{options.count} {options.anatomy} phantoms in {folder}", soft_wrap=True)

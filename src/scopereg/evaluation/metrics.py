@@ -30,6 +30,10 @@ def target_points(
     slice_shape: tuple[int, int], *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """The five targets (5, 3) of mTRE in centred voxels: the centre, then the corners at +-trunc(0.9 (N-1))/2."""
+    if len(slice_shape) != 2 or min(slice_shape) < 1:
+        raise ScopeRegError(
+            f"the slice shape is {tuple(slice_shape)}", where="target_points(slice_shape)", fix="pass (H, W) in pixels"
+        )
     y, x = (9 * (size - 1) // 10 / 2 for size in slice_shape)
     points = [(0.0, 0.0, 0.0), (-x, -y, 0.0), (x, -y, 0.0), (-x, y, 0.0), (x, y, 0.0)]
     return torch.tensor(points, device=device, dtype=dtype)
@@ -115,6 +119,8 @@ def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Te
     if constant != "nan":
         _refuse(undefined, "an image is constant, correlation is undefined", "ncc", 'pass constant="nan" to get NaN')
     first, second = (image - image.mean(1, keepdim=True) for image in (first, second))
+    # Correlation does not feel a factor, squares of very small or large values do.
+    first, second = (image / image.abs().amax(1, keepdim=True) for image in (first, second))
     lengths = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
     correlation = ((first * second).sum(1) / lengths).clamp(-1, 1)
     return correlation.masked_fill(undefined, float("nan"))

@@ -34,6 +34,10 @@ class Pose:
         rotation = _as_array(self.rotation, (3, 3), "Pose(rotation)")
         translation = _as_array(self.translation_mm, (3,), "Pose(translation_mm)")
         _check_rigid(rotation)
+        if not np.allclose(rotation.T @ rotation, np.eye(3), rtol=0, atol=1e-12):
+            # Rounded in a file or in float32: the nearest rotation, or composing and inverting would add the error up.
+            u, _, vt = np.linalg.svd(rotation)
+            rotation = u @ vt
         for name, value in (("rotation", rotation), ("translation_mm", translation)):
             value.setflags(write=False)
             object.__setattr__(self, name, value)

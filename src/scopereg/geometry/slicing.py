@@ -92,7 +92,7 @@ def sample_slice(
     """Slices (B, H, W) of volumes (B, D, H, W) at poses (B, 3, 3) and (B, 3) in centred voxels.
 
     One volume (D, H, W) or (1, D, H, W) may serve many poses; a single pose without a batch axis gives (H, W).
-    The slice has the volume's in-plane size unless `slice_shape` says otherwise.
+    The slice has the volume's in-plane size unless `slice_shape` says otherwise. A pose with NaN gives NaN.
     """
     single = rotation.ndim == 2
     if single:
@@ -109,6 +109,9 @@ def sample_slice(
         values = values.reshape(len(rotation), height, width)
     else:
         values = sample_points(volume, points, padding=padding, mode=mode)
+    # Outside lies zero, but a pose that is not finite lies nowhere: its slice is NaN, never a black picture.
+    finite = torch.isfinite(rotation).all((-1, -2)) & torch.isfinite(translation).all(-1)
+    values = torch.where(finite[:, None, None], values, torch.nan)
     return values[0] if single else values
 
 

@@ -11,7 +11,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import Volume
 from scopereg.io.files import atomic_path
 
-FORMATS = (".nii.gz", ".nii", ".nrrd", ".mha", ".mhd")
+FORMATS = (".nii.gz", ".nii", ".nrrd", ".mha")  # one file each: .mhd keeps its voxels in a second one
 
 
 def write_volume(volume: Volume, path: Path | str) -> Path:
@@ -23,6 +23,11 @@ def write_labels(volume: Volume, path: Path | str) -> Path:
     """Write the labels of a volume as uint8 on the same grid."""
     if volume.labels is None:
         raise ScopeRegError("the volume has no labels", where="write_labels(volume)", fix="write the volume alone")
+    low, high = int(volume.labels.min()), int(volume.labels.max())
+    if not (low >= 0 and high <= 255):
+        raise ScopeRegError(
+            f"class numbers run from {low} to {high}", where="write_labels(volume)", fix="number them from 0 to 255"
+        )
     return _write(volume.labels.to(torch.uint8), volume, path)
 
 
@@ -40,5 +45,13 @@ def _write(values: torch.Tensor, volume: Volume, path: Path | str) -> Path:
     if not path.name.lower().endswith(FORMATS):
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use one of {', '.join(FORMATS)}")
     with atomic_path(path) as temporary:
-        sitk.WriteImage(to_itk(values, volume), str(temporary), useCompression=True)
+        try:
+            sitk.WriteImage(to_itk(values, volume), str(temporary), useCompression=True)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ScopeRegError(
+                f"ITK cannot write it: {reason}",
+                where=str(path),
+                fix=f"use an ending in lower case: {', '.join(FORMATS)}",
+            ) from error
     return path

@@ -63,6 +63,12 @@ def register_mutual_information(
     start = start or centre_pose(frame, volume)
     begin = time.perf_counter()
     mask = field_of_view(frame.array) if seen is None else seen
+    if mask.shape != frame.array.shape or not bool(mask.any()):
+        raise ScopeRegError(
+            f"a mask of shape {tuple(mask.shape)} with {int(mask.sum())} pixels for a frame of {frame.shape}",
+            where="register_mutual_information(seen)",
+            fix="pass a mask of the frame's shape that is true where the transducer sees",
+        )
     moving = to_itk(volume.array, volume)
     fixed, fixed_mask = (_frame_to_itk(values, frame, start) for values in (frame.array, mask.float()))
     transform = sitk.Euler3DTransform()

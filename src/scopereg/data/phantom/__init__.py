@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 MIN_SHAPE = (2, 16, 16)
+MAX_VOXELS = 2**28  # a gigabyte of float32
+_SPACING_MM = (0.01, 20.0)  # below and beyond, nothing of a body is in the picture
 _PATIENT_STREAM, _SCANNER_STREAM = 1, 2  # the patient stays the same when the scanner's draws change
 
 
@@ -49,9 +51,11 @@ def create(
     size = _checked_shape(kind.usual_shape if shape is None else shape)
     usual_mm = kind.usual_spacing_mm * kind.usual_shape[2] / size[2]
     step_mm = usual_mm if spacing_mm is None else float(spacing_mm)
-    if not (math.isfinite(step_mm) and step_mm > 0):
+    if not _SPACING_MM[0] <= step_mm <= _SPACING_MM[1]:
         raise ScopeRegError(
-            f"the spacing is {spacing_mm}", where="phantom.create(spacing_mm)", fix="pass a positive number of mm"
+            f"the spacing is {spacing_mm} mm",
+            where="phantom.create(spacing_mm)",
+            fix=f"pass a positive number of mm, from {_SPACING_MM[0]} to {_SPACING_MM[1]}",
         )
     place = _checked_device(device)
     stream = 10 * list(ANATOMIES).index(anatomy)
@@ -78,6 +82,10 @@ def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
             f"the shape is {size}",
             where="phantom.create(shape)",
             fix=f"pass whole numbers (D, H, W), at least {MIN_SHAPE}",
+        )
+    if math.prod(size) > MAX_VOXELS:
+        raise ScopeRegError(
+            f"{math.prod(size):,} voxels are too many", where="phantom.create(shape)", fix=f"stay below {MAX_VOXELS:,}"
         )
     return size[0], size[1], size[2]
 

@@ -60,6 +60,11 @@ class Fan:
         y = self.apex_y_mm[:, None, None] + radius[:, None, :] * torch.cos(angle)
         return x, y
 
+    def below_face_mm(self, x_mm: Tensor, y_mm: Tensor) -> Tensor:
+        """Distance (B, ...) of plane points (..., H, W) from the face of the probe, along their rays."""
+        dx, dy = x_mm - self.apex_x_mm[:, None, None], y_mm - self.apex_y_mm[:, None, None]
+        return torch.sqrt(dx * dx + dy * dy) - self.near_mm[:, None, None]
+
     def locate(self, x_mm: Tensor, y_mm: Tensor) -> tuple[Tensor, Tensor]:
         """Angle and depth of plane points (B, ...), both scaled so that the fan is [-1, 1] on each."""
         shape = (-1,) + (1,) * (x_mm.ndim - 1)

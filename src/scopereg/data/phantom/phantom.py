@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from scopereg.data.phantom.acoustics import compress, envelope, scan_convert
 from scopereg.data.phantom.anatomy.base import Anatomy
+from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.phantom.fan import Fan
 from scopereg.data.phantom.options import AcquisitionOptions, resolve_protocol
 from scopereg.data.phantom.scanner import Scanner, vary_fan
@@ -98,7 +100,7 @@ class Phantom:
     def _acquire(
         self, rotation: Tensor, translation: Tensor, options: AcquisitionOptions, seed: int, size: tuple[int, int]
     ) -> Acquisition:
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = generator_for(f"frames of {self.anatomy}", self.seed, seed, device=self.device)
         fan = vary_fan(self.fan, options, len(rotation), generator)
         scanner = self.scanner.varied(options, len(rotation), generator)
         chunk = max(1, _CHUNK.get(self.device.type, _CHUNK["cuda"]) // self.speckle[0].numel())
@@ -121,12 +123,13 @@ class Phantom:
         size: tuple[int, int],
     ) -> Acquisition:
         place = rotation, translation * self.spacing_mm
-        points = _to_volume_mm(*place, *fan.ray_positions(*self.speckle.shape[1:]))
+        rays = fan.ray_positions(*self.speckle.shape[1:])
+        points = _to_volume_mm(*place, *rays)
         field = self._frame_speckle(points, fan, scanner, options.speckle_correlation, generator)
-        grey = compress(envelope(self.patient.tissue(*points), fan, scanner, field), scanner)
+        grey = compress(envelope(self.patient.tissue(*points, fan.below_face_mm(*rays)), fan, scanner, field), scanner)
         x, y = (plane_points(size, device=self.device) * self.spacing_mm).unbind(-1)
         images, mask = scan_convert(grey, fan, x, y)
-        labels = self.patient.labels(*_to_volume_mm(*place, x, y))
+        labels = self.patient.labels(*_to_volume_mm(*place, x, y), fan.below_face_mm(x, y))
         return Acquisition(images, labels, mask)
 
     def _frame_speckle(
@@ -170,6 +173,13 @@ class Phantom:
                 where=where,
                 fix="pass finite rotations and translations",
             )
+        gram = rotation.double() @ rotation.double().mT
+        if not bool(
+            torch.allclose(gram, torch.eye(3, dtype=gram.dtype, device=gram.device).expand_as(gram), atol=1e-3)
+        ):
+            raise ScopeRegError(
+                "a matrix is no rotation", where=where, fix="pass rotations without scale, columns orthogonal"
+            )
         return rotation.to(self.device, torch.float32), translation.to(self.device, torch.float32)
 
 
@@ -179,13 +189,14 @@ def build(
     """Sweep the transducer over the patient, plane by plane, and keep the volume."""
     device = fan.far_mm.device
     rays, samples = fan.grid_size(min(spacing_mm, patient.detail_mm))
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = generator_for(f"volume of {patient.name}", seed, device=device)
     across = scanner.lateral_deg * (rays - 1) / (2 * fan.half_angle_deg)
     widths = (patient.elevation_planes, across, scanner.axial_mm / fan.step_mm(samples))
     speckle = speckle_field(1, (shape[0] + _EXTRA_PLANES, rays, samples), widths, generator)[0]
     array = _render_volume(patient, fan, scanner, speckle, shape, spacing_mm)
     z, y, x = (centred_axis(n, device=device) * spacing_mm for n in shape)
-    labels = patient.labels(x[None, None, :], y[None, :, None], z[:, None, None])
+    x, y, z = x[None, None, :], y[None, :, None], z[:, None, None]
+    labels = patient.labels(x, y, z, fan.below_face_mm(x, y))
     volume = Volume(array, (spacing_mm,) * 3, labels=labels)
     return Phantom(patient, seed, shape, spacing_mm, volume, fan, scanner, speckle)
 
@@ -196,11 +207,12 @@ def _render_volume(
     x, y = fan.ray_positions(*speckle.shape[1:])
     z = centred_axis(shape[0], device=speckle.device) * spacing_mm
     plane = plane_points((shape[1], shape[2]), device=speckle.device) * spacing_mm
+    depth = fan.below_face_mm(x, y)
     chunk = max(1, _CHUNK.get(speckle.device.type, _CHUNK["cuda"]) // x.numel())
     slabs = []
     for start in range(0, shape[0], chunk):
         stop = min(start + chunk, shape[0])
-        tissue = patient.tissue(x, y, z[start:stop, None, None])
+        tissue = patient.tissue(x, y, z[start:stop, None, None], depth)
         grey = compress(envelope(tissue, fan, scanner, speckle[start:stop]), scanner)
         slabs.append(scan_convert(grey, fan, plane[..., 0], plane[..., 1])[0])
     return torch.cat(slabs)
@@ -216,6 +228,6 @@ def _to_volume_mm(rotation: Tensor, translation_mm: Tensor, x: Tensor, y: Tensor
 
 
 def check_seed(seed: int, where: str) -> None:
-    """An error unless the seed is a whole number from 0 on."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**40:
-        raise ScopeRegError(f"the seed is {seed!r}", where=where, fix="pass a whole number from 0 to 2**40")
+    """An error unless the seed is a whole number of 32 bits: torch looks at no more on a CPU."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**32:
+        raise ScopeRegError(f"the seed is {seed!r}", where=where, fix="pass a whole number from 0 to 2**32 - 1")

@@ -79,8 +79,8 @@ class Abdomen(Anatomy):
         self._wander = Texture(draws, 2, 40.0, device)
         self._grain = Texture(draws, 2, 8.0, device)
 
-    def tissue(self, x: Tensor, y: Tensor, z: Tensor) -> Tissue:
-        b = self._shapes(x, y, z)
+    def tissue(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tissue:
+        b = self._shapes(x, y, z, depth_mm)
         # Beyond the diaphragm there is lung: what shows is the liver's mirror image, fading.
         mirrored_db = cover(-b.diaphragm, 0.7) * (-7 - 0.7 * b.diaphragm.clamp(0, 26))
         # Gut and fat below the liver: coarse, bright and dirty.
@@ -106,10 +106,11 @@ class Abdomen(Anatomy):
         self._paint_wall(tissue, b)
         return tissue
 
-    def labels(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        b = self._shapes(x, y, z)
-        liver = (b.liver < 0) & (b.diaphragm < 0)
-        dome = (b.diaphragm.abs() < _DIAPHRAGM_MM) & (b.depth > self._layers_mm[2]) & (b.visceral < 0)
+    def labels(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tensor:
+        b = self._shapes(x, y, z, depth_mm)
+        body = y > self._skin_y_mm  # beside the curved face there is air above the skin
+        liver = body & (b.liver < 0) & (b.diaphragm < 0)
+        dome = body & (b.diaphragm.abs() < _DIAPHRAGM_MM) & (b.depth > self._layers_mm[2]) & (b.visceral < 0)
         return paint_labels(b.liver, [(1, liver), (3, liver & (b.hepatic < 0)), (2, liver & (b.portal < 0)), (4, dome)])
 
     def fan(self, draws: Draws, device: torch.device) -> Fan:
@@ -187,11 +188,11 @@ class Abdomen(Anatomy):
         for border, peak_db in sheaths:
             tissue.reflect(b.depth - border, peak_db + 4 * b.coarse + 2 * b.region, 0.6)
 
-    def _shapes(self, x: Tensor, y: Tensor, z: Tensor) -> _Belly:
+    def _shapes(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> _Belly:
         wander_x, wander_y = self._wander(x, y, z)
         fine, coarse = self._grain(x, y, z)
         px, py = x + 3.0 * wander_x, y + 3.0 * wander_y
-        depth = torch.sqrt(x**2 + (y - self._skin_y_mm + _FACE_MM) ** 2) - _FACE_MM + 1.2 * wander_y + 0.4 * coarse
+        depth = depth_mm + 1.2 * wander_y + 0.4 * coarse
         centre, radius = self._dome
         diaphragm = sphere(px, py, z, centre, radius)
         # Sound that meets the diaphragm comes back from the liver: points in the chest look at their mirror image.

@@ -30,12 +30,16 @@ class Anatomy(ABC):
         """Draw a patient; `sweep_mm` is the distance from the first to the last plane of the volume."""
 
     @abstractmethod
-    def tissue(self, x: Tensor, y: Tensor, z: Tensor) -> Tissue:
-        """What the beam meets at points whose coordinates broadcast."""
+    def tissue(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tissue:
+        """What the beam meets at points whose coordinates broadcast.
+
+        `depth_mm` is their distance from the face of the probe that is looking: skin, wall and coupling fluid lie
+        against that probe, wherever it stands. Fixed in the patient they would show where the volume's probe stood.
+        """
 
     @abstractmethod
-    def labels(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Class numbers, uint8, 0 = none of `label_names`."""
+    def labels(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tensor:
+        """Class numbers, uint8, 0 = none of `label_names`; `depth_mm` as for `tissue`."""
 
     @abstractmethod
     def fan(self, draws: Draws, device: torch.device) -> Fan:

@@ -82,7 +82,7 @@ class Echo(Anatomy):
         self._wander = Texture(draws, 2, 26.0, device)
         self._grain = Texture(draws, 2, 5.0, device)
 
-    def tissue(self, x: Tensor, y: Tensor, z: Tensor) -> Tissue:
+    def tissue(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tissue:
         h = self._shapes(x, y, z)
         tissue = Tissue.background(_OUTSIDE_DB + 5 * h.cloud + 4 * h.region + 2 * h.grain, 0.05)
         tissue.paint(cover(h.heart, 0.8), self._muscle_db - 3 + 2.5 * h.grain)
@@ -106,7 +106,7 @@ class Echo(Anatomy):
         tissue.reflect(h.leaflets, -15.0, 0.5)
         return tissue
 
-    def labels(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    def labels(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tensor:
         h = self._shapes(x, y, z)
         return paint_labels(h.lv, [(3, h.la < 0), (2, h.myocardium < 0), (1, h.lv < 0)])
 
@@ -147,7 +147,7 @@ class Echo(Anatomy):
 
     def _shapes(self, x: Tensor, y: Tensor, z: Tensor) -> _Heart:
         phase = self._phase(z)
-        # Muscle carries its texture along while it contracts: the noise is looked up where the point was at rest.
+        # The texture stays in place and changes slowly along the third axis, while the walls move through it.
         wander_u, wander_v = self._wander(x, y, z * 0.35)
         grain, cloud = self._grain(x, y, z * 0.5)
         sine, cosine = math.sin(self._tilt), math.cos(self._tilt)

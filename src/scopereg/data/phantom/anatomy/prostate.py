@@ -72,8 +72,8 @@ class Prostate(Anatomy):
         self._wander = Texture(draws, 3, 16.0, device)
         self._grain = Texture(draws, 2, 4.0, device)
 
-    def tissue(self, x: Tensor, y: Tensor, z: Tensor) -> Tissue:
-        p = self._shapes(x, y, z)
+    def tissue(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tissue:
+        p = self._shapes(x, y, z, depth_mm)
         tissue = Tissue.background(_FAT_DB - 5 + 3.5 * p.coarse + 2.5 * p.fine, 0.0)
         tissue.paint(cover(p.muscle, 0.8), _MUSCLE_DB + 2 * p.coarse, 0.05)
         tissue.paint(cover(p.vesicles, 0.5), -36 + 4 * p.fine, -0.05)
@@ -93,8 +93,8 @@ class Prostate(Anatomy):
         tissue.reflect(p.transition, -20.0, 0.4)
         return tissue
 
-    def labels(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        p = self._shapes(x, y, z)
+    def labels(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tensor:
+        p = self._shapes(x, y, z, depth_mm)
         in_gland = p.gland < 0
         wall = (p.probe > 0) & (p.probe < self._wall_mm) & ~in_gland
         layers = [(1, in_gland), (2, in_gland & (p.transition < 0)), (3, in_gland & (p.urethra < 0)), (4, wall)]
@@ -153,10 +153,10 @@ class Prostate(Anatomy):
             tissue.paint(band(p.probe - share * self._wall_mm, 0.45), peak_db + 1.5 * p.fine)
         tissue.paint(cover(p.probe + 0.6, 0.3), _FLUID_DB + 8)
 
-    def _shapes(self, x: Tensor, y: Tensor, z: Tensor) -> _Pelvis:
+    def _shapes(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> _Pelvis:
         wander_x, wander_y, nodules = self._wander(x, y, z)
         fine, coarse = self._grain(x, y, z)
-        probe = torch.sqrt((x + 0.3 * wander_x) ** 2 + (y - _PROBE_Y_MM + 0.3 * wander_y) ** 2) - self._probe_mm
+        probe = depth_mm + 0.3 * wander_y
         px, pz = x - self._centre[0] + 0.9 * wander_x, z - self._centre[2]
         py = y - self._centre[1] + 0.9 * wander_y + self._tilt * pz
         px, py = torch.broadcast_tensors(px, py)
