@@ -11,7 +11,7 @@ from scopereg.cli import main
 from scopereg.errors import ScopeRegError
 from scopereg.networks import create
 from scopereg.networks.export import compare, export_network, open_model, run
-from scopereg.networks.weights import save_network
+from scopereg.networks.weights import load_network, save_network
 from scopereg.options import ExportOptions
 
 SHAPE = (16, 24, 32)
@@ -61,7 +61,28 @@ def test_comparison_sees_another_network(tmp_path: Path, weights: Path) -> None:
     assert compare(other, tmp_path / "m.pt2", SHAPE, seed=0).voxels > 1.0
 
 
+def test_a_network_that_gives_nan_is_not_written(weights: Path, tmp_path: Path) -> None:
+    broken = load_network(weights)
+    broken.decoder.depth_gate.linear.bias.data.fill_(float("nan"))
+    bad = save_network(broken, tmp_path / "bad.safetensors", name="scope-reg")
+    with pytest.raises(ScopeRegError, match="differs by nan"):
+        run(ExportOptions(str(bad), tmp_path / "m.pt2", SHAPE))
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.safetensors"]
+
+
+def test_odd_shapes_and_side_planes_export(tmp_path: Path) -> None:
+    network = create("tri-plane").eval()
+    export_network(network, (11, 21, 30), tmp_path / "m.onnx")
+    agreement = compare(network, tmp_path / "m.onnx", (11, 21, 30), seed=1)
+    assert agreement.voxels < 1e-3
+    assert agreement.degrees < 1e-3
+
+
 def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ScopeRegError, match="did you mean 'scope-reg'"):
+        run(ExportOptions("scop-reg", tmp_path / "m.pt2", SHAPE))
+    with pytest.raises(ScopeRegError, match="at least one voxel"):
+        run(ExportOptions("scope-reg", tmp_path / "m.pt2", (-8, 16, 16)))
     with pytest.raises(ScopeRegError, match="unknown ending"):
         run(ExportOptions("scope-reg", tmp_path / "m.tflite", SHAPE))
     with pytest.raises(ScopeRegError, match="no such file"):

@@ -61,6 +61,32 @@ def test_parameter_counts_are_the_published_ones(name: str) -> None:
     assert count_parameters(create(name)) == PARAMETERS[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "count"),
+    [
+        ("scope-reg", "encoder.slice_encoder", 1_226_432),
+        ("scope-reg", "encoder.volume_encoder", 3_604_544),
+        ("scope-reg", "decoder.feature_scan", 1_249_280),
+        ("scope-reg", "decoder.coordinate_scan", 133_508),
+        ("scope-reg", "decoder.depth_gate", 16_945),
+        ("ssvf-heads", "heads", 200_073),
+        ("ssvf-heads", "descriptor", 263_424),
+        ("cwcd-heads", "descriptor", 371_712),
+    ],
+)
+def test_parameter_counts_of_the_parts(name: str, part: str, count: int) -> None:
+    assert count_parameters(create(name).get_submodule(part)) == count
+
+
+def test_counting_costs_changes_nothing() -> None:
+    made = network()
+    made.decoder.train()
+    cost = published_cost(made, (4, 130, 130))
+    assert cost.scan_gflops == pytest.approx(published_cost(made, (8, 136, 136)).scan_gflops)
+    assert not made.training
+    assert made.decoder.training
+
+
 @pytest.mark.parametrize(("size", "gflops"), [(128, 8.6), (192, 19.4), (384, 77.7), (512, 138.2)])
 def test_gflops_of_the_published_form(size: int, gflops: float) -> None:
     cost = published_cost(network(), (32, size, size))
@@ -146,6 +172,26 @@ def test_every_coordinate_lies_in_the_hull_of_the_grid_and_every_evidence_is_pos
     assert (evidence > 0).all()
     assert torch.isfinite(evidence).all()
     assert coordinates.std() > 0.1  # not all at the centre: the bound is met by something that varies
+
+
+@pytest.mark.parametrize("norm", ["batch", "instance"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_whole_network_keeps_its_promises_at_ten_times_the_weights(norm: str, seed: int) -> None:
+    """Gates then underflow in float32 and masses span fifty decades: still no coordinate outside, no weight of zero."""
+    torch.manual_seed(seed)
+    large = create("scope-reg", norm=norm).eval()
+    for parameter in large.parameters():
+        parameter.data.mul_(10)
+    with torch.no_grad():
+        result = large(*images(2, 24, 32, 40, seed=seed))
+    limit = torch.tensor([2.0, 1.5, 1.0])[:, None, None]
+    assert result.coordinates is not None
+    assert result.evidence is not None
+    assert (result.coordinates.abs() <= limit * (1 + 1e-5)).all()
+    assert (result.evidence > 0).all()
+    assert torch.isfinite(result.evidence).all()
+    assert torch.isfinite(result.translation).all()
+    assert torch.allclose(result.rotation @ result.rotation.mT, torch.eye(3).expand(2, 3, 3), atol=1e-5)
 
 
 def explicit_kernel(decoder: CoordinateDecoder, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
@@ -270,3 +316,62 @@ def test_the_pose_loss_alone_reaches_every_parameter(name: str) -> None:
         assert parameter.grad is not None, key
         assert torch.isfinite(parameter.grad).all(), key
         assert parameter.grad.abs().max() > 0, key
+
+
+def test_training_works_after_an_evaluation_in_inference_mode() -> None:
+    made, inputs = network(), images(2, 16, 24, 40, seed=3)
+    with torch.inference_mode():
+        made(*inputs)
+    made.train()(*inputs).translation.sum().backward()
+    assert made.decoder.coordinate_scan.log_decay.grad is not None
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_networks_of_other_precision_give_about_the_same(name: str, dtype: torch.dtype) -> None:
+    inputs = images(2, 16, 24, 32)
+    with torch.no_grad():
+        plain = network(name)(*inputs)
+        other = network(name).to(dtype)(*(x.to(dtype) for x in inputs))
+        cast = network(name)(*(x.to(torch.float16) for x in inputs))  # half-precision images, float32 weights
+    assert geodesic_angle_deg(plain.rotation.double(), other.rotation.double()).max() < 2.0
+    assert (plain.translation - other.translation).abs().max() < 0.5
+    assert (plain.translation - cast.translation).abs().max() < 0.1
+
+
+def test_images_of_whole_numbers_and_unknown_options_are_refused() -> None:
+    slices, volumes = images(1, 8, 16, 16)
+    with pytest.raises(ScopeRegError, match="floating-point"):
+        network()((255 * slices).byte(), (255 * volumes).byte())
+    with pytest.raises(ScopeRegError, match="unknown norm 'group'"):
+        create("scope-reg", norm="group")
+    with pytest.raises(ScopeRegError, match="did you mean 'norm'"):
+        create("scope-reg", nrom="batch")
+
+
+def test_only_networks_that_the_paper_describes_have_a_published_form() -> None:
+    for name in ("tri-plane", "ssvf-heads"):
+        with pytest.raises(ScopeRegError, match="no published form"):
+            forward_as_published(network(name), *images(1, 16, 16, 24))
+
+
+def test_tri_plane_adds_scans_over_coronal_and_sagittal_planes() -> None:
+    """Against one plane at a time: a side plane is a sequence steered by its line of slice tokens, at all depths."""
+    decoder = network("tri-plane").decoder
+    _, x_s, x_v, lattice = decoded()
+    depth, height, width = lattice.shape
+    volume, grid = x_v.unflatten(2, (height, width)), x_s.unflatten(1, (height, width))
+    with torch.no_grad():
+        wanted = decoder.feature_scan(x_v, x_s, lattice.orders(x_s.device)).unflatten(2, (height, width))
+        for row in range(height):
+            line = grid[:, row].repeat(1, depth, 1)  # (B, D' W', C'), the same for every depth
+            plane = volume[:, :, row].flatten(1, 2)[:, None]
+            fused = decoder.coronal_scan(plane, line, scan_orders(depth, width, x_s.device))
+            wanted[:, :, row] += fused[:, 0].unflatten(1, (depth, width))
+        for column in range(width):
+            line = grid[:, :, column].repeat(1, depth, 1)
+            plane = volume[:, :, :, column].flatten(1, 2)[:, None]
+            fused = decoder.sagittal_scan(plane, line, scan_orders(depth, height, x_s.device))
+            wanted[:, :, :, column] += fused[:, 0].unflatten(1, (depth, height))
+        found = decoder.fuse(x_s, x_v, lattice)
+    assert torch.allclose(found, wanted.flatten(2, 3), rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))

@@ -37,6 +37,14 @@ def test_half_precision_halves_the_file_and_stays_close(tmp_path: Path) -> None:
         assert torch.allclose(first, second, rtol=1e-3, atol=1e-6)
 
 
+def test_a_network_is_saved_under_its_own_name_only(tmp_path: Path) -> None:
+    """Two arms share all keys: under the wrong name the file would come back as another network."""
+    for made, name in ((create("cwcd-kabsch"), "scope-reg"), (create("tri-plane"), "scope-reg")):
+        with pytest.raises(ScopeRegError, match="is no scope-reg"):
+            save_network(made, tmp_path / "a.safetensors", name=name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_bad_files_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ScopeRegError, match="no such file"):
         load_network(tmp_path / "none.safetensors")
@@ -47,6 +55,7 @@ def test_bad_files_are_explained(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(ScopeRegError, match="header says None"):
         load_network(tmp_path / "other.safetensors")
-    save_network(create("cwcd-heads"), tmp_path / "wrong.safetensors", name="scope-reg")
+    header = {"format": "scopereg-1", "network": "scope-reg", "options": "{}", "facts": "{}"}
+    save_file(create("cwcd-heads").state_dict(), tmp_path / "wrong.safetensors", header)
     with pytest.raises(ScopeRegError, match="does not hold a scope-reg"):
         load_network(tmp_path / "wrong.safetensors")

@@ -136,3 +136,36 @@ def test_cpu_backend_works_where_no_cache_can_be_written():
         "assert h.item() == 1.0\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=os.environ | {"TRITON_INTERPRET": "0"})
+
+
+def test_a_numba_that_does_not_load_leaves_inference_working(tmp_path):
+    """Numba refuses a NumPy newer than itself at import: `auto` must then take another backend and say why."""
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('Numba needs NumPy 1.0 or less')")
+    code = (
+        "import torch; from scopereg.ops import available_backends, directional_scan\n"
+        "from scopereg.ops.scan.selftest import Case, feature_inputs\n"
+        "with torch.no_grad(): directional_scan(**feature_inputs(Case()))\n"
+        "print(available_backends('cpu')['cpu'])"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Numba needs NumPy 1.0 or less" in done.stdout
+
+
+def test_auto_takes_torch_inside_function_transforms():
+    x = feature_inputs(Case(batch=1))
+    gates = [x[name] for name in ("delta", "A", "B", "C", "D", "order")]
+
+    def scan(u):
+        return directional_scan(u, *gates)
+
+    with torch.no_grad():
+        plain = scan(x["u"])
+        mapped = torch.vmap(scan)(torch.stack([x["u"], 2 * x["u"]]))
+        _, tangent = torch.func.jvp(scan, (x["u"],), (x["u"],))
+    torch.testing.assert_close(mapped, torch.stack([plain, 2 * plain]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(tangent, plain, rtol=1e-4, atol=1e-5)  # the scan is linear in u

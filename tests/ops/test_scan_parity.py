@@ -46,7 +46,7 @@ def test_backend_agrees_with_the_float64_loop(case, inputs, backend):
             assert found.ok, found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(
     case=st.builds(
         Case,
@@ -56,17 +56,23 @@ def test_backend_agrees_with_the_float64_loop(case, inputs, backend):
         length=st.sampled_from([1, 2, 7, 33]),
         channels=st.sampled_from([1, 5, 17]),
         states=st.sampled_from([1, 3, 16, 32]),
+        dtype=st.sampled_from([torch.float32, torch.bfloat16]),
         skip=st.booleans(),
-    )
+    ),
+    form=st.sampled_from([feature_inputs, coordinate_inputs]),
 )
-def test_all_pairs_on_random_shapes(case):
-    arguments = {"D": None} | feature_inputs(case)
+def test_all_pairs_on_random_shapes(case, form):
+    arguments = form(case)
     with torch.no_grad():
-        outputs = {name: directional_scan(**arguments, backend=name) for name in USABLE}
+        if form is feature_inputs:
+            outputs = {name: directional_scan(**{"D": None} | arguments, backend=name) for name in USABLE}
+        else:
+            outputs = {name: coordinate_scan(**arguments, backend=name) for name in USABLE}
     for one, other in combinations(USABLE, 2):
-        assert relative_error(outputs[one], outputs[other]) < 1e-5, (one, other)
-    for found in compare_case(case, "torch"):
-        assert found.ok, found
+        assert relative_error(outputs[one], outputs[other]) < case.tolerance, (one, other)
+    for backend in DIFFERENTIABLE:
+        for found in compare_case(case, backend, inputs=form):
+            assert found.ok, (backend, found)
 
 
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)

@@ -107,3 +107,13 @@ def test_a_network_without_a_field_cannot_be_regularised() -> None:
     for options in (LossOptions(flow=1.0), LossOptions(elasticity=1.0)):
         with pytest.raises(ScopeRegError, match="no coordinate field"):
             total_loss(result, true, options)
+
+
+def test_fields_without_derivatives_are_refused() -> None:
+    small = torch.zeros(1, 3, 2, 2)
+    with pytest.raises(ScopeRegError, match="too few cells"):
+        elasticity_loss(small)
+    with pytest.raises(ScopeRegError, match="too few cells"):
+        flow_loss(small[..., :1], poses(1))
+    with pytest.raises(ScopeRegError, match="Poisson"):
+        elasticity_loss(torch.zeros(1, 3, 4, 4), 0.5)

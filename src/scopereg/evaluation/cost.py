@@ -37,7 +37,8 @@ def count_parameters(network: nn.Module) -> int:
 
 def published_cost(network: ScopeReg, shape: tuple[int, int, int]) -> Cost:
     """The published form on a volume of `shape` (D, H, W): the row of the paper's cost table."""
-    planes, tokens = shape[0] // STRIDE, (shape[1] // STRIDE) * (shape[2] // STRIDE)
+    planes, height, width = (-(-n // STRIDE) for n in shape)  # padded to the stride
+    tokens = height * width
     feature = DIRECTIONS * planes * tokens * WIDTH * STATES
     coordinate = DIRECTIONS * planes * tokens * 4 * STATES
     depth = 2 * planes * tokens * DEPTH_STATES
@@ -55,12 +56,14 @@ def count_gflops(network: nn.Module, shape: tuple[int, int, int]) -> float:
         ) from None
     device = next(network.parameters()).device
     inputs = (torch.zeros(1, *shape[1:], device=device), torch.zeros(1, *shape, device=device))
-    was_training = network.training
-    analysis = FlopCountAnalysis(network.eval(), inputs)
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    total = float(analysis.total())
-    network.train(was_training)
-    return total / 1e9
+    modes = {module: module.training for module in network.modules()}
+    try:
+        analysis = FlopCountAnalysis(network.eval(), inputs)
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        return float(analysis.total()) / 1e9
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 class _Published(nn.Module):

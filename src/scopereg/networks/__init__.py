@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,4 +38,13 @@ def create(name: str, **options: Any) -> nn.Module:
             where="networks.create(name)",
             fix=f"use one of: {', '.join(names())}",
         )
-    return _MAKERS[name](**options)
+    maker = _MAKERS[name]
+    known = [key for key in inspect.signature(maker).parameters if key != "weighted"]  # that is what names are for
+    for key in options:
+        if key not in known:
+            raise ScopeRegError(
+                f"{name} has no option {key!r}{did_you_mean(key, known)}",
+                where="networks.create(**options)",
+                fix=f"use {', '.join(known)}",
+            )
+    return maker(**options)

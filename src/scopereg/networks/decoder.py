@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scopereg.networks.fusion import QUIET, WIDTH, CoordinateScan, FeatureScan
+from scopereg.networks.fusion import QUIET, WIDTH, CoordinateScan, FeatureScan, positive
 from scopereg.networks.lattice import Lattice
 from scopereg.ops import bidirectional_mass
 
 DEPTH_STATES = 16
-EPSILON = 1e-6
+MASS_RANGE = (1e-30, 1e30)  # where masses stay in float32
 
 
 class Correspondence(NamedTuple):
@@ -34,7 +33,7 @@ class DepthGate(nn.Module):
 
     def forward(self, fused: Tensor) -> Tensor:
         batch, _, length, _ = fused.shape
-        gates = F.softplus(self.linear(fused).float())  # (B, D', L, 33)
+        gates = positive(self.linear(fused))  # (B, D', L, 33)
         columns = gates.transpose(1, 2).flatten(0, 1)  # (B L, D', 33): one short sequence per token
         write, read, step = columns.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
         mass = bidirectional_mass(step.squeeze(-1), -self.log_decay.float().exp(), write, read)
@@ -63,7 +62,13 @@ class CoordinateDecoder(nn.Module):
 
 
 def correspondence(moments: Tensor, gate: Tensor) -> Correspondence:
-    """Planes weighed and summed (eq. reduce), then normalised by the mass (eq. phi)."""
-    total = (gate.unsqueeze(-1) * moments.float()).sum(1)  # (B, L, 4)
-    evidence = total[..., 3]
-    return Correspondence(total[..., :3] / (evidence + EPSILON).unsqueeze(-1), evidence)
+    """Planes weighed and summed (eq. reduce), then normalised by the mass (eq. phi).
+
+    The largest gate of a token is taken out of the sums and put back into the evidence alone: the coordinates do not
+    depend on it, and the sums stay in range. Gates have a floor, so the mass needs no epsilon.
+    """
+    largest = gate.amax(1, keepdim=True).clamp(*MASS_RANGE)  # (B, 1, L)
+    total = ((gate / largest).unsqueeze(-1) * moments.float()).sum(1)  # (B, L, 4)
+    mass = total[..., 3].clamp(*MASS_RANGE)
+    evidence = (largest.squeeze(1) * mass).clamp(*MASS_RANGE)
+    return Correspondence(total[..., :3] / mass.unsqueeze(-1), evidence)

@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from scopereg.errors import ScopeRegError
+
 STRIDE = 8
 CHANNELS = 256
 
@@ -18,6 +20,8 @@ _NORM = {("batch", 2): nn.BatchNorm2d, ("batch", 3): nn.BatchNorm3d,
 
 
 def _norm(name: NormName, axes: int, channels: int) -> nn.Module:
+    if (name, axes) not in _NORM:
+        raise ScopeRegError(f"unknown norm {name!r}", where="networks.create(norm)", fix="use batch or instance")
     return _NORM[name, axes](channels, affine=True)
 
 

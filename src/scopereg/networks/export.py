@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.geometry import geodesic_angle_deg
 from scopereg.io.files import atomic_path
 from scopereg.networks import create, names
+from scopereg.networks.encoders import STRIDE
 from scopereg.networks.weights import load_network
 from scopereg.options import ExportOptions
 
@@ -42,8 +43,12 @@ def run(options: ExportOptions) -> int:
     path = options.output
     if path.suffix not in FORMATS:
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use {' or '.join(FORMATS)}")
+    if min(options.shape) < 1:
+        raise ScopeRegError(
+            f"the shape is {options.shape}", where="--shape", fix="pass three sizes of at least one voxel, D H W"
+        )
     torch.manual_seed(options.seed)
-    network = create(options.model).eval() if options.model in names() else load_network(options.model)
+    network = open_network(options.model)
     with atomic_path(path) as temporary:
         export_network(network, options.shape, temporary)
         agreement = compare(network, temporary, options.shape, options.seed)
@@ -58,6 +63,19 @@ def run(options: ExportOptions) -> int:
         f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
     )
     return 0
+
+
+def open_network(model: str) -> nn.Module:
+    """A network by its name, with fresh weights, or from its weights file."""
+    if model in names():
+        return create(model).eval()
+    if not Path(model).suffix and not Path(model).exists():
+        raise ScopeRegError(
+            f"neither a file nor a network{did_you_mean(model, names())}",
+            where=model,
+            fix=f"pass a .safetensors file or one of: {', '.join(names())}",
+        )
+    return load_network(model)
 
 
 def export_network(network: nn.Module, shape: tuple[int, int, int], path: Path) -> None:
@@ -92,15 +110,19 @@ def export_network(network: nn.Module, shape: tuple[int, int, int], path: Path) 
 def compare(network: nn.Module, path: Path, shape: tuple[int, int, int], seed: int) -> Agreement:
     """Poses of the exported model against those of the network, on random images at several batch sizes."""
     model = open_model(path)
-    voxels = degrees = 0.0
+    voxels, degrees = [], []
     for batch in CHECKED_BATCHES:
         inputs = _images(batch, shape, seed + batch)
         with torch.no_grad():
             wanted = network(*inputs)
-        rotation, translation = model(*inputs)[:2]
-        voxels = max(voxels, float((translation - wanted.translation).abs().max()))
-        degrees = max(degrees, float(geodesic_angle_deg(rotation.double(), wanted.rotation.double()).max()))
-    return Agreement(voxels, degrees, _median_ms(model, _images(1, shape, seed)))
+        rotation, translation, *field = model(*inputs)
+        voxels.append((translation - wanted.translation).abs().max())
+        if field:
+            voxels.append(STRIDE * (field[0] - wanted.coordinates).abs().max())
+        degrees.append(geodesic_angle_deg(rotation.double(), wanted.rotation.double()).max())
+    # Tensors, because Python's max() passes over a NaN.
+    worst_voxels, worst_degrees = (float(torch.stack(found).max()) for found in (voxels, degrees))
+    return Agreement(worst_voxels, worst_degrees, _median_ms(model, _images(1, shape, seed)))
 
 
 def open_model(path: Path) -> Model:

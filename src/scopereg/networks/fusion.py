@@ -18,6 +18,7 @@ from scopereg.ops import coordinate_scan, directional_scan
 WIDTH = 2 * CHANNELS  # C', channels inside the fusion
 STATES = 32  # S
 DIRECTIONS = 4
+GATE_RANGE = (1e-6, 1e4)  # where positive gates stay: products of several then neither vanish nor overflow in float32
 QUIET = 3e-3  # spread of weights that start almost silent, so that an untrained network answers with the identity
 
 
@@ -101,11 +102,11 @@ class CoordinateScan(nn.Module):
 
     def volume_gates(self, x_v: Tensor) -> tuple[Tensor, Tensor]:
         """Step (B, K, D', L) and write gate (B, K, D', L, S) from volume tokens (B, D', L, C')."""
-        return F.softplus(self.step(x_v).float()).squeeze(-1), F.softplus(self.write(x_v).float())
+        return positive(self.step(x_v)).squeeze(-1), positive(self.write(x_v))
 
     def readout(self, x_s: Tensor) -> Tensor:
         """Readout (B, K, L, S) from slice tokens (B, L, C')."""
-        return F.softplus(self.read(x_s).float())
+        return positive(self.read(x_s))
 
     def decay(self) -> Tensor:
         """A (K, S), negative."""
@@ -115,6 +116,11 @@ class CoordinateScan(nn.Module):
         """Z (B, D', L, 4): weighted sums of the volume's points (D', L, 4) and, last, the mass of their weights."""
         step, write = self.volume_gates(x_v)
         return coordinate_scan(points, step, self.decay(), write, self.readout(x_s), order)
+
+
+def positive(gate: Tensor) -> Tensor:
+    """Softplus in float32, held off zero and infinity: in exact numbers it is positive, in float32 it can underflow."""
+    return F.softplus(gate.float()).clamp(*GATE_RANGE)
 
 
 def inverse_softplus(value: Tensor) -> Tensor:

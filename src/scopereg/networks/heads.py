@@ -29,7 +29,7 @@ def _head(outputs: int, bias: Tensor) -> nn.Sequential:
 
 
 class PoseHeads(nn.Module):
-    """Descriptor (B, C) to a pose: translation in cells, rotation through its 6D form; identity at the start."""
+    """Descriptor (B, C) to a pose: translation in cells, rotation through its 6D form; near identity at the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +38,9 @@ class PoseHeads(nn.Module):
 
     def forward(self, descriptor: Tensor) -> NetworkResult:
         with torch.autocast(device_type=descriptor.device.type, enabled=False):
-            descriptor = descriptor.float()
-            rotation = rotation_from_6d(self.rotation(descriptor))
-            return NetworkResult(rotation, self.translation(descriptor) * STRIDE)
+            descriptor = descriptor.to(next(self.parameters()).dtype)
+            rotation = rotation_from_6d(self.rotation(descriptor).float())
+            return NetworkResult(rotation, self.translation(descriptor).float() * STRIDE)
 
 
 class VolumeDescriptor(nn.Module):
@@ -64,3 +64,7 @@ class CoordinateDescriptor(nn.Sequential):
         for inputs, outputs, stride in ((3, 64, 1), (64, 128, 2), (128, CHANNELS, 2)):
             layers += [nn.Conv2d(inputs, outputs, 3, stride, 1), nn.GroupNorm(8, outputs), nn.GELU()]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, coordinates: Tensor) -> Tensor:
+        encoded: Tensor = super().forward(coordinates.to(next(self.parameters()).dtype))
+        return encoded

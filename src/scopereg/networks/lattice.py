@@ -56,7 +56,11 @@ def pad_to_stride(slices: Tensor, volumes: Tensor) -> tuple[Tensor, Tensor, Latt
 def scan_orders(height: int, width: int, device: torch.device) -> Tensor:
     """Token visited at each step (4, H W) of the four directions: row-major, its reverse, column-major, its reverse."""
     # What is traced or exported must not meet tensors of earlier calls, nor leave its own behind.
-    return _orders(height, width, device) if torch.compiler.is_compiling() else _kept_orders(height, width, device)
+    if torch.compiler.is_compiling():
+        return _orders(height, width, device)
+    # A tensor made in inference mode may never meet autograd: what is kept must serve training too.
+    with torch.inference_mode(False):
+        return _kept_orders(height, width, device)
 
 
 def _orders(height: int, width: int, device: torch.device) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scopereg.errors import ScopeRegError
 from scopereg.networks.decoder import DEPTH_STATES, DepthGate, correspondence
-from scopereg.networks.fusion import CoordinateScan, FeatureScan
+from scopereg.networks.fusion import CoordinateScan, FeatureScan, positive
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg, solve_pose
 from scopereg.ops import selective_scan
 
@@ -24,6 +25,12 @@ def forward_as_published(
     network: ScopeReg, slices: Tensor, volumes: Tensor, scan: Scan = selective_scan
 ) -> NetworkResult:
     """What `network(slices, volumes)` gives, computed as in the paper; `scan` may be replaced to count or to time."""
+    if type(network) is not ScopeReg:
+        raise ScopeRegError(
+            f"{type(network).__name__} has no published form",
+            where="forward_as_published(network)",
+            fix="use scope-reg or cwcd-kabsch, or count the network itself: evaluation.cost.count_gflops",
+        )
     tokens = network.encoder(slices, volumes)
     x_v = tokens.volume  # (B, D', L, C')
     x_s = tokens.slice[:, None].expand(-1, x_v.shape[1], -1, -1).contiguous()
@@ -56,7 +63,7 @@ def _coordinate_scan(module: CoordinateScan, k: int, x_v: Tensor, x_s: Tensor, p
     volume, gates = (x.flatten(0, 1) for x in (x_v, x_s))
 
     def gate(layer: torch.nn.Module, tokens: Tensor) -> Tensor:
-        return F.softplus(F.linear(tokens, layer.weight[k], layer.bias[k]).float())  # type: ignore[index]
+        return positive(F.linear(tokens, layer.weight[k], layer.bias[k]))  # type: ignore[index]
 
     step, write, read = gate(module.step, volume), gate(module.write, volume), gate(module.read, gates)
     values = points.expand(len(x_v), -1, -1, -1).flatten(0, 1)  # (B D', L, 4)
@@ -71,7 +78,7 @@ def _depth_gate(module: DepthGate, fused: Tensor, scan: Scan) -> Tensor:
     total = torch.zeros(columns.shape[:2], device=fused.device)
     for flipped in (False, True):
         ordered = columns.flip(1) if flipped else columns
-        gates = F.softplus(module.linear(ordered).float())
+        gates = positive(module.linear(ordered))
         write, read, step = gates.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
         mass = scan(torch.ones_like(step), step, -module.log_decay.float().exp()[None], write, read, None).squeeze(-1)
         total = total + (mass.flip(1) if flipped else mass)

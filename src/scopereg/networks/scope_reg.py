@@ -45,7 +45,8 @@ class SliceVolumeEncoder(nn.Module):
 
     def forward(self, slices: Tensor, volumes: Tensor) -> Tokens:
         check_inputs(slices, volumes)
-        slices, volumes, lattice = pad_to_stride(slices, volumes)
+        dtype = next(self.parameters()).dtype  # images in half precision may meet weights in single
+        slices, volumes, lattice = pad_to_stride(slices.to(dtype), volumes.to(dtype))
         features_s = self.slice_encoder(slices[:, None])  # F_s (B, C, H', W')
         features_v = self.volume_encoder(volumes[:, None])  # F_v (B, C, D', H', W')
         return Tokens(
@@ -102,4 +103,10 @@ def check_inputs(slices: Tensor, volumes: Tensor) -> None:
             f"a slice of shape {tuple(slices.shape)} does not fit a volume of shape {tuple(volumes.shape)}",
             where="network(slice, volume)",
             fix="pass slice (B, H, W) and volume (B, D, H, W) with the same B, H and W",
+        )
+    if not (slices.is_floating_point() and volumes.is_floating_point()):
+        raise ScopeRegError(
+            f"images are {slices.dtype} and {volumes.dtype}",
+            where="network(slice, volume)",
+            fix="pass floating-point images scaled to [0, 1]",
         )

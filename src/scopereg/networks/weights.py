@@ -31,6 +31,13 @@ def save_network(
 
     `dtype` (such as torch.float16) stores floating weights in fewer bytes.
     """
+    made = networks.create(name, **(options or {}))
+    if type(made) is not type(network) or getattr(made, "weighted", None) != getattr(network, "weighted", None):
+        raise ScopeRegError(
+            f"the network is no {name}: a {type(network).__name__} with other settings",
+            where="save_network(name)",
+            fix="pass the name and options that the network was created with",
+        )
     tensors = {key: _packed(value, dtype) for key, value in network.state_dict().items()}
     header = {"format": FORMAT, "network": name, "options": json.dumps(options or {}), "facts": json.dumps(facts or {})}
     with atomic_path(path) as temporary:

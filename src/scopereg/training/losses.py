@@ -71,6 +71,7 @@ def flow_loss(coordinates: Tensor, true: VoxelPoses) -> Tensor:
 
     `coordinates` (B, 3, H', W') in cells. Smooth-L1 of both, as EUReg supervises its coarse field.
     """
+    _check_field(coordinates, 2, "flow_loss")
     source = slice_field(coordinates)
     field = coordinates - source
     wanted = true_field(source, true) - source
@@ -84,6 +85,11 @@ def elasticity_loss(coordinates: Tensor, poisson_ratio: float = POISSON_RATIO) -
 
     `coordinates` (B, 3, H', W'). The field lives on a plane, so derivatives are those along x and y.
     """
+    _check_field(coordinates, 3, "elasticity_loss")
+    if not -1 < poisson_ratio < 0.5:
+        raise ScopeRegError(
+            f"Poisson's ratio is {poisson_ratio}", where="elasticity_loss(poisson_ratio)", fix="pass a number below 0.5"
+        )
     field = coordinates - slice_field(coordinates)
     inner = field[..., 1:-1, 1:-1]
     xx = field[..., 1:-1, 2:] - 2 * inner + field[..., 1:-1, :-2]
@@ -113,6 +119,15 @@ def true_field(source: Tensor, true: VoxelPoses) -> Tensor:
     """Where the slice's cells (B, 3, H', W') truly lie, in cells."""
     turned = torch.einsum("bij,bjhw->bihw", true.rotation, source)
     return turned + (true.translation / STRIDE)[..., None, None]
+
+
+def _check_field(coordinates: Tensor, cells: int, where: str) -> None:
+    if coordinates.ndim != 4 or coordinates.shape[1] != 3 or min(coordinates.shape[2:]) < cells:
+        raise ScopeRegError(
+            f"a field of shape {tuple(coordinates.shape)} has too few cells for its derivatives",
+            where=f"{where}(coordinates)",
+            fix=f"pass (B, 3, H', W') with at least {cells} cells of 8 pixels on each side",
+        )
 
 
 def _gradient_norm(field: Tensor) -> Tensor:

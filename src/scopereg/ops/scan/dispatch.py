@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.ops.scan import reference, torch_backend
@@ -77,8 +78,9 @@ def _choose(inputs: Sequence[Tensor]) -> str:
 
 
 def _tracing() -> bool:
-    """Whether the call is being recorded (compile, export, ONNX) rather than run."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    """Whether the call is being recorded or transformed (compile, export, vmap, forward AD) rather than run."""
+    transformed = torch._C._functorch.maybe_current_level() is not None
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed or forward_ad._current_level >= 0
 
 
 def _needs_grad(inputs: Sequence[Tensor]) -> bool:
@@ -98,6 +100,16 @@ def _obstacle(name: str, kind: str) -> str | None:
             return f"it needs a CPU tensor, not one on {kind!r}"
         if not _installed("numba"):
             return "numba is not installed (pip install 'scopereg[cpu]')"
+    return _broken(name) if name in _OPTIONAL else None
+
+
+@cache
+def _broken(name: str) -> str | None:
+    """Why an installed backend does not load: numba refuses a NumPy newer than itself, triton another PyTorch's."""
+    try:
+        _load(name)
+    except Exception as error:
+        return f"it does not load: {error}"
     return None
 
 

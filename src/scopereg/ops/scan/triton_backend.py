@@ -51,11 +51,12 @@ class Plan:
 
 
 def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
-    for name, side in (("planes", u.shape[1]), ("states", A.shape[2])):
-        if side > LIMIT:
-            raise ScopeRegError(
-                f"{side} {name}, more than {LIMIT}", where=name, fix='use backend="torch", which has no such limit'
-            )
+    if A.shape[2] > LIMIT:
+        raise ScopeRegError(
+            f"{A.shape[2]} states, more than {LIMIT}", where="states", fix='use backend="torch", which has no limit'
+        )
+    if u.shape[1] > LIMIT:
+        return torch.cat([directional(part, delta, A, B, C, D, order) for part in u.split(LIMIT, 1)], 1)
     u, delta, A, B, C = (_flat(x) for x in (u, delta, A, B, C))
     D, order = None if D is None else _flat(D), order.contiguous()
     if not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (u, delta, A, B, C, D))):
