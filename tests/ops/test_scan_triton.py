@@ -16,7 +16,7 @@ from scopereg.ops.scan.selftest import CASES, Case, compare_case, coordinate_inp
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
-# Compares three shapes with the float64 loop: alone, in one piece with padding, and in several segments.
+# Compares a few shapes with the float64 loop: alone, padded, in several segments, with more planes than a tile takes.
 INTERPRETED = """
 from triton.runtime import interpreter
 
@@ -40,6 +40,7 @@ runs = [
     (1, Case(1, 2, 3, 7, 3, 3), feature_inputs),
     (64, Case(1, 2, 2, 17, 2, 5, skip=False), feature_inputs),
     (64, Case(1, 1, 1, 17, 1, 3), coordinate_inputs),
+    (1, Case(1, 1, 65, 2, 1, 1), feature_inputs),
 ]
 for warps, case, inputs in runs:
     triton_backend.WARPS_PER_PROCESSOR = warps

@@ -82,6 +82,9 @@ def _scan(pushed: Tensor, step: Tensor, A: Tensor, write: Tensor, read: Tensor) 
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in (pushed, step, A, write, read))):
         return _segment(start, pushed, step, A, write, read, min(lanes, math.isqrt(length)))[0]
     size = max(8, min(256, _KEPT_ELEMENTS // elements))
+    if length <= size:
+        # One segment: recomputing it would keep as much in the end, and walk it twice.
+        return _segment(start, pushed, step, A, write, read, min(lanes, math.isqrt(length)))[0]
     parts = []
     for first in range(0, length, size):
         part = slice(first, first + size)
