@@ -8,6 +8,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import (
     MIN_INSIDE,
     VoxelPoses,
+    check_magnitude,
     euler_deg_from_rotation,
     inside_fraction,
     rotation_from_euler_deg,
@@ -25,12 +26,7 @@ def sample_sweep(
     """
     if count < 1:
         raise ScopeRegError(f"{count} frames were asked for", where="sample_sweep(count)", fix="ask for at least one")
-    if not 0 <= magnitude < float("inf"):
-        raise ScopeRegError(
-            f"the magnitude is {magnitude}",
-            where="sample_sweep(magnitude)",
-            fix="pass a finite number of voxels and degrees, 0 or more",
-        )
+    check_magnitude(magnitude, "sample_sweep")
     for _ in range(100):
         # Four knots with margins: the curve may overshoot its knots by an eighth of their distance.
         rotation, translation = sample_poses(4, 0.8 * magnitude, shape, generator)

@@ -194,15 +194,20 @@ def _check_slice_shape(slice_shape: tuple[int, int], where: str) -> None:
         )
 
 
-def _check_sampling(count: int, magnitude: float, shape: tuple[int, int, int], min_inside: float) -> None:
-    if count < 1:
-        raise ScopeRegError(f"{count} poses were asked for", where="sample_poses(count)", fix="ask for at least one")
+def check_magnitude(magnitude: float, where: str) -> None:
+    """An error unless it is a finite number, 0 or more."""
     if not 0 <= magnitude < float("inf"):
         raise ScopeRegError(
             f"the magnitude is {magnitude}",
-            where="sample_poses(magnitude)",
+            where=f"{where}(magnitude)",
             fix="pass a finite number of voxels and degrees, 0 or more",
         )
+
+
+def _check_sampling(count: int, magnitude: float, shape: tuple[int, int, int], min_inside: float) -> None:
+    if count < 1:
+        raise ScopeRegError(f"{count} poses were asked for", where="sample_poses(count)", fix="ask for at least one")
+    check_magnitude(magnitude, "sample_poses")
     if len(shape) != 3 or min(shape) < 1:
         raise ScopeRegError(
             f"the shape is {tuple(shape)}", where="sample_poses(shape)", fix="pass the volume's shape as (D, H, W)"
