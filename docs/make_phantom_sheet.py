@@ -19,7 +19,7 @@ from scopereg.data import phantom
 from scopereg.geometry import sample_poses
 
 OUT = Path(__file__).parent / "images" / "phantoms.png"
-SEEDS = {"echo": (9, 5), "prostate": (7, 6), "abdomen": (10, 4)}
+SEEDS = {"echo": (2, 3), "prostate": (6, 4), "abdomen": (1, 3)}
 TITLES = (
     "first plane",
     "middle plane",

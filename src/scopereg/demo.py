@@ -24,7 +24,7 @@ from scopereg.evaluation.report import Picture, Report
 from scopereg.geometry import Pose, VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.io.files import output_folder, write_text
-from scopereg.io.pictures import difference_pixels, grey_pixels
+from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
 from scopereg.options import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
@@ -206,7 +206,12 @@ def _add_strip(report: Report, sweep: Sweep, found: Pose, index: int, row: Row) 
             Picture("frame", grey_pixels(frame.array)),
             Picture("volume at the start", grey_pixels(slices["start"])),
             Picture("volume at the found pose", grey_pixels(slices["found"])),
-            Picture("difference at the found pose", difference_pixels(frame.array, slices["found"], seen)),
-            Picture("difference at the true pose", difference_pixels(frame.array, slices["true"], seen)),
+            Picture("difference at the found pose", _difference(frame, slices["found"], seen)),
+            Picture("difference at the true pose", _difference(frame, slices["true"], seen)),
         ],
     )
+
+
+def _difference(frame: Frame, cut: Tensor, seen: Tensor) -> Pixels:
+    """Only where both have a picture: what the volume's own fan left black is no disagreement."""
+    return difference_pixels(frame.array, cut, seen & (cut > 0))

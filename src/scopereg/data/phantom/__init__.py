@@ -27,7 +27,6 @@ __all__ = [
 MIN_SHAPE = (2, 16, 16)
 MAX_VOXELS = 2**28  # a gigabyte of float32
 _SPACING_MM = (0.01, 20.0)  # below and beyond, nothing of a body is in the picture
-_PATIENT_STREAM, _SCANNER_STREAM = 1, 2  # the patient stays the same when the scanner's draws change
 
 
 def names() -> tuple[str, ...]:
@@ -58,9 +57,8 @@ def create(
             fix=f"pass a positive number of mm, from {_SPACING_MM[0]} to {_SPACING_MM[1]}",
         )
     place = _checked_device(device)
-    stream = 10 * list(ANATOMIES).index(anatomy)
-    patient = kind(Draws(seed, stream + _PATIENT_STREAM), (size[0] - 1) * step_mm, place)
-    setup = Draws(seed, stream + _SCANNER_STREAM)
+    patient = kind(Draws(f"patient, {anatomy}", seed), (size[0] - 1) * step_mm, place)
+    setup = Draws(f"scanner, {anatomy}", seed)  # of its own: the patient stays when the scanner's draws change
     return build(patient, patient.fan(setup, place), patient.scanner(setup, place), seed, size, step_mm)
 
 

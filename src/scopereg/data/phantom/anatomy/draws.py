@@ -6,8 +6,6 @@ import hashlib
 
 import torch
 
-_SEED_STRIDE = 1_000_003  # a prime: seeds of neighbouring patients and anatomies never meet
-
 
 def generator_for(purpose: str, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator of its own for each purpose and numbers.
@@ -24,8 +22,8 @@ class Draws:
     Always drawn on the CPU, so that one seed gives the same patient on every device.
     """
 
-    def __init__(self, seed: int, stream: int = 0) -> None:
-        self._generator = torch.Generator().manual_seed(seed * _SEED_STRIDE + stream)
+    def __init__(self, purpose: str, seed: int) -> None:
+        self._generator = generator_for(purpose, seed)
 
     def uniform(self, low: float, high: float) -> float:
         """One number between `low` and `high`."""
