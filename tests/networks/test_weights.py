@@ -59,3 +59,11 @@ def test_bad_files_are_explained(tmp_path: Path) -> None:
     save_file(create("cwcd-heads").state_dict(), tmp_path / "wrong.safetensors", header)
     with pytest.raises(ScopeRegError, match="does not hold a scope-reg"):
         load_network(tmp_path / "wrong.safetensors")
+
+
+def test_saving_draws_no_random_numbers(tmp_path: Path) -> None:
+    """A checkpoint in the middle of a training must not change what follows."""
+    network = create("scope-reg")
+    before = torch.get_rng_state()
+    save_network(network, tmp_path / "a.safetensors", name="scope-reg")
+    assert torch.equal(torch.get_rng_state(), before)

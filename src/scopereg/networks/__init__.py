@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,16 +12,17 @@ from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.networks.ablations import CrossAttentionHeads, DecoderHeads, FusionHeads, TriPlane
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg
 
-_MAKERS: dict[str, Callable[..., nn.Module]] = {
-    "scope-reg": ScopeReg,
-    "cross-attention-heads": CrossAttentionHeads,
-    "ssvf-heads": FusionHeads,
-    "cwcd-heads": DecoderHeads,
+# A class and the settings that make it this network and no other.
+_MAKERS: dict[str, partial[Any]] = {
+    "scope-reg": partial(ScopeReg, weighted=True),
+    "cross-attention-heads": partial(CrossAttentionHeads),
+    "ssvf-heads": partial(FusionHeads),
+    "cwcd-heads": partial(DecoderHeads),
     "cwcd-kabsch": partial(ScopeReg, weighted=False),
-    "tri-plane": TriPlane,
+    "tri-plane": partial(TriPlane),
 }
 
-__all__ = ["NetworkResult", "ScopeReg", "create", "names"]
+__all__ = ["NetworkResult", "ScopeReg", "create", "is_network", "names"]
 
 
 def names() -> tuple[str, ...]:
@@ -32,6 +32,16 @@ def names() -> tuple[str, ...]:
 
 def create(name: str, **options: Any) -> nn.Module:
     """A network with fresh weights; `forward(slice (B, H, W), volume (B, D, H, W))` gives a `NetworkResult`."""
+    return _maker(name, options)(**options)
+
+
+def is_network(network: nn.Module, name: str, options: dict[str, Any]) -> bool:
+    """Whether `network` is what `create(name, **options)` makes, without making one: that would draw random numbers."""
+    maker = _maker(name, options)
+    return type(network) is maker.func and all(getattr(network, key) == value for key, value in maker.keywords.items())
+
+
+def _maker(name: str, options: dict[str, Any]) -> partial[Any]:
     if name not in _MAKERS:
         raise ScopeRegError(
             f"unknown network {name!r}{did_you_mean(name, names())}",
@@ -39,7 +49,7 @@ def create(name: str, **options: Any) -> nn.Module:
             fix=f"use one of: {', '.join(names())}",
         )
     maker = _MAKERS[name]
-    known = [key for key in inspect.signature(maker).parameters if key != "weighted"]  # that is what names are for
+    known = [key for key in inspect.signature(maker).parameters if key not in maker.keywords]
     for key in options:
         if key not in known:
             raise ScopeRegError(
@@ -47,4 +57,4 @@ def create(name: str, **options: Any) -> nn.Module:
                 where="networks.create(**options)",
                 fix=f"use {', '.join(known)}",
             )
-    return maker(**options)
+    return maker

@@ -31,8 +31,7 @@ def save_network(
 
     `dtype` (such as torch.float16) stores floating weights in fewer bytes.
     """
-    made = networks.create(name, **(options or {}))
-    if type(made) is not type(network) or getattr(made, "weighted", None) != getattr(network, "weighted", None):
+    if not networks.is_network(network, name, options or {}):
         raise ScopeRegError(
             f"the network is no {name}: a {type(network).__name__} with other settings",
             where="save_network(name)",
