@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scopereg import options
 from scopereg.cli import VERBS
-from scopereg.config import field_help
+from scopereg.config import field_help, positional_options
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -30,9 +30,9 @@ def section(name: str, example: str, cls: type) -> list[str]:
     hints = typing.get_type_hints(cls)
     lines = [f"## scopereg {name}", "", (cls.__doc__ or "").strip(), "", "```", example, "```", ""]
     lines += ["| option | values | default | meaning |", "|---|---|---|---|"]
-    helps = field_help(cls)
+    helps, positional = field_help(cls), positional_options(cls)
     for field in dataclasses.fields(cls):
-        flag = field.name.upper() if "Positional" in str(field.type) else f"`--{field.name.replace('_', '-')}`"
+        flag = field.name.upper() if field.name in positional else f"`--{field.name.replace('_', '-')}`"
         values = describe(hints[field.name])
         lines.append(f"| {flag} | {values} | {shown(field.default)} | {helps[field.name]} |")
     return [*lines, ""]

@@ -53,7 +53,7 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
 
 def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
     """YAML values as command-line words, so that a file and the command line are checked by one parser."""
-    positional = {name for name, hint in inspect.get_annotations(options).items() if "Positional" in str(hint)}
+    positional = positional_options(options)
     words: list[str] = []
     hints = get_type_hints(options)
     for key, value in values.items():
@@ -67,6 +67,11 @@ def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
         else:
             words += [str(value)] if key in positional else [flag, str(value)]
     return words
+
+
+def positional_options(options: type[Any]) -> set[str]:
+    """Names of the options that are typed without a flag."""
+    return {field.name for field in fields(options) if "Positional" in str(field.type)}
 
 
 def field_help(options: type[Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from scopereg.data.poses import sample_sweep
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.charts import Series, line_chart
-from scopereg.evaluation.metrics import geodesic_error_deg, mtre_mm
+from scopereg.evaluation.metrics import SUCCESS_MM, geodesic_error_deg, mtre_mm
 from scopereg.evaluation.report import Picture, Report
 from scopereg.geometry import Pose, VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
@@ -29,8 +29,6 @@ from scopereg.options import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
 from scopereg.registration.result import Result
-
-SUCCESS_MM = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,9 @@ def make_sweep(options: DemoOptions) -> Sweep:
     patient = phantom.create(options.anatomy, seed=options.seed, device=str(device))
     generator = torch.Generator().manual_seed(options.seed)
     truth = sample_sweep(options.frames, options.magnitude, patient.shape, generator)
-    truth = VoxelPoses(*(values.to(device) for values in truth))
     acquired = patient.acquire(*truth, protocol=options.protocol, seed=options.seed)
     frames = [Frame(image.cpu(), spacing_mm=patient.spacing_mm) for image in acquired.images]
-    return Sweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), VoxelPoses(*(v.cpu() for v in truth)))
+    return Sweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), truth)
 
 
 def score(sweep: Sweep, index: int, result: Result) -> Row:

@@ -12,7 +12,7 @@ from rich.progress import track
 from scopereg.data import phantom
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.geometry import sample_poses
 from scopereg.images import Frame, pose_from_voxels
 from scopereg.io.files import output_folder, write_bytes, write_text
 from scopereg.io.pictures import grey_pixels, png_bytes
@@ -47,8 +47,7 @@ def write_patient(folder: Path, options: PhantomOptions, seed: int) -> None:
     if options.frames > 0:
         generator = torch.Generator().manual_seed(seed)
         drawn = sample_poses(options.frames, options.magnitude, patient.shape, generator)
-        poses = VoxelPoses(*(values.to(device) for values in drawn))
-        acquired = patient.acquire(*poses, protocol=options.protocol, seed=seed)
+        acquired = patient.acquire(*drawn, protocol=options.protocol, seed=seed)
         for index, image in enumerate(acquired.images.cpu()):
             frame = Frame(image, spacing_mm=patient.spacing_mm)
             pose = pose_from_voxels(drawn.rotation[index], drawn.translation[index], frame, volume)

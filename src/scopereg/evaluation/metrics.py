@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, geodesic_angle_deg, sample_slice
+from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, geodesic_angle_deg, is_rotation, sample_slice
 from scopereg.geometry.slicing import Padding
 
 Undefined = Literal["raise", "nan"]
 
 SUCCESS_MM = 3.0
-_RIGID_TOLERANCE = 1e-4  # the same as in Pose
 _WINDOW, _SIGMA = 11, 1.5  # SSIM's Gaussian
 _MAX_DISTANCES = 2**22  # surface distances held at once
 
@@ -299,12 +298,8 @@ def _pose_pair(predicted: VoxelPoses, true: VoxelPoses, where: str) -> tuple[Vox
 def _check_rigid(rotation: Tensor, translation: Tensor, where: str) -> None:
     finite = torch.isfinite(rotation).all(2).all(1) & torch.isfinite(translation).all(1)
     _refuse(~finite, "the pose holds NaN or infinity", where, "find where it was computed; a failed fit gives no pose")
-    gram = (rotation[:, :, :, None] * rotation[:, :, None, :]).sum(1)
-    identity = torch.eye(3, device=rotation.device, dtype=rotation.dtype)
-    handed = (torch.linalg.cross(rotation[..., 0], rotation[..., 1]) * rotation[..., 2]).sum(-1)
-    skewed = (gram - identity).abs().amax((1, 2)) > _RIGID_TOLERANCE
     _refuse(
-        skewed | (handed < 0),
+        ~is_rotation(rotation),
         "the matrix is not a rotation (scaled, skewed or mirrored)",
         where,
         "orthonormalise it first, for instance with rotation_from_6d",

@@ -3,8 +3,10 @@
 from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch
 from scopereg.geometry.pose import Pose
 from scopereg.geometry.rotations import (
+    ROTATION_TOLERANCE,
     euler_deg_from_rotation,
     geodesic_angle_deg,
+    is_rotation,
     rotation_from_6d,
     rotation_from_euler_deg,
     six_d_from_rotation,
@@ -24,6 +26,7 @@ from scopereg.geometry.slicing import (
 
 __all__ = [
     "MIN_INSIDE",
+    "ROTATION_TOLERANCE",
     "Pose",
     "RigidFit",
     "VoxelPoses",
@@ -32,6 +35,7 @@ __all__ = [
     "euler_deg_from_rotation",
     "geodesic_angle_deg",
     "inside_fraction",
+    "is_rotation",
     "place_plane",
     "plane_points",
     "polar_rotation",

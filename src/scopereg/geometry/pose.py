@@ -10,11 +10,14 @@ import numpy.typing as npt
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry.rotations import euler_deg_from_rotation, geodesic_angle_deg, rotation_from_euler_deg
+from scopereg.geometry.rotations import (
+    ROTATION_TOLERANCE,
+    euler_deg_from_rotation,
+    geodesic_angle_deg,
+    rotation_from_euler_deg,
+)
 
 Array = npt.NDArray[np.float64]
-
-_TOLERANCE = 1e-4  # how far R'R may be from the identity before a matrix is not rigid
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +164,7 @@ def _as_array(value: Any, shape: tuple[int, ...], where: str) -> Array:
 
 def _check_rigid(rotation: Array) -> None:
     gram = rotation.T @ rotation
-    if not np.allclose(gram, np.eye(3), atol=_TOLERANCE):
+    if not np.allclose(gram, np.eye(3), atol=ROTATION_TOLERANCE):
         scale = np.sqrt(np.diag(gram))
         cosines = [gram[i, j] / max(scale[i] * scale[j], 1e-300) for i, j in ((0, 1), (0, 2), (1, 2))]
         raise ScopeRegError(

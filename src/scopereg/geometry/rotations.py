@@ -10,6 +10,18 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 
+ROTATION_TOLERANCE = 1e-4  # how far R'R may be from the identity before a matrix is no rotation
+
+
+def is_rotation(matrices: Tensor, tolerance: float = ROTATION_TOLERANCE) -> Tensor:
+    """Whether (...) matrices (..., 3, 3) are rotations: columns of length one, orthogonal, not mirrored."""
+    x, y, z = matrices.unbind(-1)
+    # Sums of products: a matmul would lose digits under TF32 or autocast.
+    gram = (matrices[..., :, None] * matrices[..., None, :]).sum(-3)
+    identity = torch.eye(3, device=matrices.device, dtype=matrices.dtype)
+    mirrored = (torch.linalg.cross(x, y) * z).sum(-1) < 0
+    return ((gram - identity).abs().amax((-1, -2)) <= tolerance) & ~mirrored
+
 
 def rotation_from_euler_deg(angles_deg: Tensor) -> Tensor:
     """Rotation (..., 3, 3) from angles (..., 3) about x, y, z in degrees: R = Rz Ry Rx, on column vectors."""

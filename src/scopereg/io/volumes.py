@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import SimpleITK as sitk
 import torch
 
@@ -33,10 +36,20 @@ def write_labels(volume: Volume, path: Path | str) -> Path:
 
 def to_itk(values: torch.Tensor, volume: Volume) -> sitk.Image:
     """A tensor (D, H, W) on the grid of `volume` as a SimpleITK image."""
+    return itk_image(values, volume.spacing_mm, volume.origin_mm, volume.direction)
+
+
+def itk_image(
+    values: torch.Tensor,
+    spacing_mm: Sequence[float],
+    origin_mm: Sequence[float],
+    direction: npt.NDArray[np.float64],
+) -> sitk.Image:
+    """A tensor (D, H, W) placed in LPS millimetres; the columns of `direction` are its x, y and z axes."""
     image = sitk.GetImageFromArray(values.detach().cpu().numpy())
-    image.SetSpacing(volume.spacing_mm)
-    image.SetOrigin(volume.origin_mm)
-    image.SetDirection(volume.direction.ravel().tolist())
+    image.SetSpacing(spacing_mm)
+    image.SetOrigin(origin_mm)
+    image.SetDirection(direction.ravel().tolist())
     return image
 
 

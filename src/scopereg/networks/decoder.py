@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from scopereg.networks.fusion import QUIET, WIDTH, CoordinateScan, FeatureScan, positive
+from scopereg.networks.fusion import (
+    QUIET,
+    WIDTH,
+    CoordinateScan,
+    FeatureScan,
+    decay_rates,
+    first_log_decays,
+    positive,
+)
 from scopereg.networks.lattice import Lattice
 from scopereg.ops import bidirectional_mass
 
@@ -29,14 +36,14 @@ class DepthGate(nn.Module):
         super().__init__()
         self.linear = nn.Linear(WIDTH, 2 * DEPTH_STATES + 1)
         nn.init.normal_(self.linear.weight, std=QUIET)
-        self.log_decay = nn.Parameter(torch.arange(1, DEPTH_STATES + 1).float().log())
+        self.log_decay = nn.Parameter(first_log_decays(DEPTH_STATES))
 
     def forward(self, fused: Tensor) -> Tensor:
         batch, _, length, _ = fused.shape
         gates = positive(self.linear(fused))  # (B, D', L, 33)
         columns = gates.transpose(1, 2).flatten(0, 1)  # (B L, D', 33): one short sequence per token
         write, read, step = columns.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
-        mass = bidirectional_mass(step.squeeze(-1), -self.log_decay.float().exp(), write, read)
+        mass = bidirectional_mass(step.squeeze(-1), decay_rates(self.log_decay), write, read)
         return mass.unflatten(0, (batch, length)).transpose(1, 2)
 
 

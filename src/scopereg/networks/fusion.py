@@ -25,10 +25,10 @@ QUIET = 3e-3  # spread of weights that start almost silent, so that an untrained
 class TokenProjection(nn.Module):
     """Layer norm and 1x1 projection of features (B, C, ...) to tokens (B, ..., C') with channels last."""
 
-    def __init__(self, outputs: int = WIDTH) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(CHANNELS)
-        self.linear = nn.Linear(CHANNELS, outputs)
+        self.linear = nn.Linear(CHANNELS, WIDTH)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.linear(self.norm(features.movedim(1, -1)))
@@ -37,18 +37,17 @@ class TokenProjection(nn.Module):
 class DirectionalLinear(nn.Module):
     """One linear map per direction on the same tokens: (B, ..., C') to (B, directions, ..., outputs)."""
 
-    def __init__(self, outputs: int, *, bias: bool, directions: int = DIRECTIONS) -> None:
+    def __init__(self, outputs: int, *, bias: bool) -> None:
         super().__init__()
         bound = 1 / math.sqrt(WIDTH)
-        self.weight = nn.Parameter(torch.empty(directions, outputs, WIDTH).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(directions, outputs).uniform_(-bound, bound)) if bias else None
+        self.weight = nn.Parameter(torch.empty(DIRECTIONS, outputs, WIDTH).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(DIRECTIONS, outputs).uniform_(-bound, bound)) if bias else None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        directions, outputs, _ = self.weight.shape
         # All directions in one product: the tokens are read once.
         bias = None if self.bias is None else self.bias.flatten()
         mapped = F.linear(tokens, self.weight.flatten(0, 1), bias)
-        return mapped.unflatten(-1, (directions, outputs)).movedim(-2, 1)
+        return mapped.unflatten(-1, self.weight.shape[:2]).movedim(-2, 1)
 
 
 class FeatureScan(nn.Module):
@@ -57,13 +56,13 @@ class FeatureScan(nn.Module):
     The gates come from the slice alone, so they are computed once and serve all D' planes.
     """
 
-    def __init__(self, directions: int = DIRECTIONS) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.write = DirectionalLinear(STATES, bias=False, directions=directions)
-        self.read = DirectionalLinear(STATES, bias=False, directions=directions)
-        self.step = DirectionalLinear(WIDTH, bias=True, directions=directions)
-        self.log_decay = nn.Parameter(torch.arange(1, STATES + 1).float().log().expand(directions, WIDTH, -1).clone())
-        self.skip = nn.Parameter(torch.ones(directions, WIDTH))
+        self.write = DirectionalLinear(STATES, bias=False)
+        self.read = DirectionalLinear(STATES, bias=False)
+        self.step = DirectionalLinear(WIDTH, bias=True)
+        self.log_decay = nn.Parameter(first_log_decays(STATES).repeat(DIRECTIONS, WIDTH, 1))
+        self.skip = nn.Parameter(torch.ones(DIRECTIONS, WIDTH))
         nn.init.normal_(self.step.weight, std=1e-2)
         assert self.step.bias is not None
         steps = torch.empty_like(self.step.bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
@@ -75,7 +74,7 @@ class FeatureScan(nn.Module):
 
     def decay(self) -> Tensor:
         """A (K, C', S), negative."""
-        return -self.log_decay.float().exp()
+        return decay_rates(self.log_decay)
 
     def forward(self, x_v: Tensor, x_s: Tensor, order: Tensor) -> Tensor:
         """Y_f (B, D', L, C') from volume tokens (B, D', L, C'), slice tokens (B, L, C') and orders (K, L)."""
@@ -95,7 +94,7 @@ class CoordinateScan(nn.Module):
         self.write = DirectionalLinear(STATES, bias=True)
         self.read = DirectionalLinear(STATES, bias=True)
         self.step = DirectionalLinear(1, bias=True)
-        self.log_decay = nn.Parameter(torch.arange(1, STATES + 1).float().log().expand(DIRECTIONS, -1).clone())
+        self.log_decay = nn.Parameter(first_log_decays(STATES).repeat(DIRECTIONS, 1))
         nn.init.normal_(self.step.weight, std=QUIET)
         assert self.step.bias is not None
         self.step.bias.data.fill_(float(inverse_softplus(torch.tensor(0.1))))
@@ -110,12 +109,22 @@ class CoordinateScan(nn.Module):
 
     def decay(self) -> Tensor:
         """A (K, S), negative."""
-        return -self.log_decay.float().exp()
+        return decay_rates(self.log_decay)
 
     def forward(self, x_v: Tensor, x_s: Tensor, points: Tensor, order: Tensor) -> Tensor:
         """Z (B, D', L, 4): weighted sums of the volume's points (D', L, 4) and, last, the mass of their weights."""
         step, write = self.volume_gates(x_v)
         return coordinate_scan(points, step, self.decay(), write, self.readout(x_s), order)
+
+
+def first_log_decays(states: int) -> Tensor:
+    """Where decays start: log 1 .. log S."""
+    return torch.arange(1, states + 1).float().log()
+
+
+def decay_rates(log_decay: Tensor) -> Tensor:
+    """A, negative whatever is learned."""
+    return -log_decay.float().exp()
 
 
 def positive(gate: Tensor) -> Tensor:

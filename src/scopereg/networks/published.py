@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.networks.decoder import DEPTH_STATES, DepthGate, correspondence
-from scopereg.networks.fusion import CoordinateScan, FeatureScan, positive
+from scopereg.networks.fusion import CoordinateScan, FeatureScan, decay_rates, positive
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg, solve_pose
 from scopereg.ops import selective_scan
 
@@ -51,8 +51,7 @@ def forward_as_published(
 
 def _feature_scan(module: FeatureScan, k: int, x_v: Tensor, x_s: Tensor, scan: Scan) -> Tensor:
     assert module.step.bias is not None
-    planes = (x.flatten(0, 1) for x in (x_v, x_s))  # (B D', L, C'): every plane is a sequence of its own
-    values, gates = planes
+    values, gates = (x.flatten(0, 1) for x in (x_v, x_s))  # (B D', L, C'): every plane is a sequence of its own
     step = F.softplus(F.linear(gates, module.step.weight[k], module.step.bias[k]).float())
     write, read = (F.linear(gates, layer.weight[k]) for layer in (module.write, module.read))
     y = scan(values, step, module.decay()[k], write, read, module.skip[k])
@@ -80,6 +79,6 @@ def _depth_gate(module: DepthGate, fused: Tensor, scan: Scan) -> Tensor:
         ordered = columns.flip(1) if flipped else columns
         gates = positive(module.linear(ordered))
         write, read, step = gates.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
-        mass = scan(torch.ones_like(step), step, -module.log_decay.float().exp()[None], write, read, None).squeeze(-1)
+        mass = scan(torch.ones_like(step), step, decay_rates(module.log_decay)[None], write, read, None).squeeze(-1)
         total = total + (mass.flip(1) if flipped else mass)
     return total.unflatten(0, (batch, length)).transpose(1, 2)

@@ -17,7 +17,7 @@ import torch
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, field_of_view
-from scopereg.io.volumes import to_itk
+from scopereg.io.volumes import itk_image, to_itk
 from scopereg.registration.result import Result
 
 METHOD = "simpleitk-mi"
@@ -70,7 +70,7 @@ def register_mutual_information(
             fix="pass a mask of the frame's shape that is true where the transducer sees",
         )
     moving = to_itk(volume.array, volume)
-    fixed, fixed_mask = (_frame_to_itk(values, frame, start) for values in (frame.array, mask.float()))
+    fixed, fixed_mask = (_frame_to_itk(values, frame, start) for values in (frame.array, mask.to(torch.uint8)))
     transform = sitk.Euler3DTransform()
     transform.SetCenter(start.apply(frame.centre_mm).tolist())
     similarity, iterations = 0.0, 0
@@ -111,16 +111,15 @@ def _optimiser(options: MutualInformationOptions, step_mm: float) -> sitk.ImageR
 def _pyramid_level(
     fixed: sitk.Image, fixed_mask: sitk.Image, moving: sitk.Image, shrink: int, spacing_mm: float
 ) -> tuple[sitk.Image, sitk.Image, sitk.Image]:
-    mask = sitk.Cast(fixed_mask > 0.5, sitk.sitkUInt8)
     if shrink == 1:
-        return fixed, mask, moving
+        return fixed, fixed_mask, moving
     sigma = 0.5 * shrink * spacing_mm
     # Sigma along the missing axis: the recursive filter needs four pixels, the discrete one does not.
     in_plane = sitk.DiscreteGaussian(fixed, variance=[sigma**2, sigma**2, 0.0], maximumKernelWidth=64)
     factors = [shrink, shrink, 1]
     return (
         sitk.Shrink(in_plane, factors),
-        sitk.Shrink(mask, factors),
+        sitk.Shrink(fixed_mask, factors),
         sitk.DiscreteGaussian(moving, variance=[sigma**2] * 3, maximumKernelWidth=64),
     )
 
@@ -144,11 +143,8 @@ def _execute(method: sitk.ImageRegistrationMethod, fixed: sitk.Image, moving: si
 
 def _frame_to_itk(values: torch.Tensor, frame: Frame, start: Pose) -> sitk.Image:
     """The frame as a [W, H, 1] image placed in the volume's world by the start pose."""
-    image = sitk.GetImageFromArray(values.detach().cpu().numpy()[None])
-    image.SetSpacing((*frame.spacing_mm, min(frame.spacing_mm)))
-    image.SetOrigin(start.apply((*frame.origin_mm, 0.0)).tolist())
-    image.SetDirection(start.rotation.ravel().tolist())
-    return image
+    spacing_mm = (*frame.spacing_mm, min(frame.spacing_mm))
+    return itk_image(values[None], spacing_mm, start.apply((*frame.origin_mm, 0.0)).tolist(), start.rotation)
 
 
 def _transform_to_pose(transform: sitk.Euler3DTransform, volume: Volume) -> Pose:

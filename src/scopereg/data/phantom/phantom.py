@@ -19,7 +19,7 @@ from scopereg.data.phantom.options import AcquisitionOptions, resolve_protocol
 from scopereg.data.phantom.scanner import Scanner, vary_fan
 from scopereg.data.phantom.speckle import sample_periodic, speckle_field
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import centred_axis, plane_points, sample_slice
+from scopereg.geometry import centred_axis, is_rotation, plane_points, sample_slice
 from scopereg.images import Volume
 
 _CHUNK = {"cpu": 2**17, "cuda": 2**23}  # polar samples rendered at once: what fits the cache, or the device
@@ -173,10 +173,7 @@ class Phantom:
                 where=where,
                 fix="pass finite rotations and translations",
             )
-        gram = rotation.double() @ rotation.double().mT
-        if not bool(
-            torch.allclose(gram, torch.eye(3, dtype=gram.dtype, device=gram.device).expand_as(gram), atol=1e-3)
-        ):
+        if not bool(is_rotation(rotation.float(), tolerance=1e-3).all()):
             raise ScopeRegError(
                 "a matrix is no rotation", where=where, fix="pass rotations without scale, columns orthogonal"
             )
