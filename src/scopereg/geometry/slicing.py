@@ -115,6 +115,39 @@ def sample_slice(
     return values[0] if single else values
 
 
+def resample_volume(
+    volume: Tensor,
+    rotation: Tensor,
+    translation: Tensor,
+    *,
+    shape: tuple[int, int, int] | None = None,
+    padding: Padding = "zeros",
+) -> Tensor:
+    """Volumes (B, D, H, W) seen from poses (B, 3, 3) and (B, 3): a slice at such a pose is their middle plane.
+
+    They have the shape of the volume unless `shape` (D, H, W) says otherwise.
+    """
+    _check_slicing(volume, rotation, translation)
+    depth, height, width = shape or volume.shape[1:]
+    plane = place_plane(rotation, translation, (height, width))[:, None]  # (B, 1, H, W, 3)
+    z = centred_axis(depth, device=rotation.device, dtype=rotation.dtype)[:, None, None, None]
+    return sample_points(volume, plane + z * rotation[:, None, None, None, :, 2], padding=padding)
+
+
+def compose_poses(first: VoxelPoses, second: VoxelPoses) -> VoxelPoses:
+    """Poses (B, ...) that apply `second`, then `first`: those of slices found in volumes resampled at `first`."""
+    # Sums of products: a matmul would lose digits under TF32 or autocast.
+    rotation = (first.rotation[..., :, :, None] * second.rotation[..., None, :, :]).sum(-2)
+    moved = (first.rotation * second.translation[..., None, :]).sum(-1)
+    return VoxelPoses(rotation, moved + first.translation)
+
+
+def invert_poses(poses: VoxelPoses) -> VoxelPoses:
+    """The way back: `compose_poses(invert_poses(p), p)` is the identity."""
+    turned = poses.rotation.transpose(-1, -2)
+    return VoxelPoses(turned, -(turned * poses.translation[..., None, :]).sum(-1))
+
+
 def inside_fraction(
     rotation: Tensor, translation: Tensor, shape: tuple[int, int, int], slice_shape: tuple[int, int] | None = None
 ) -> Tensor:

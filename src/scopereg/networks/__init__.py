@@ -38,7 +38,10 @@ def create(name: str, **options: Any) -> nn.Module:
 def is_network(network: nn.Module, name: str, options: dict[str, Any]) -> bool:
     """Whether `network` is what `create(name, **options)` makes, without making one: that would draw random numbers."""
     maker = _maker(name, options)
-    return type(network) is maker.func and all(getattr(network, key) == value for key, value in maker.keywords.items())
+    usual = {key: parameter.default for key, parameter in inspect.signature(maker).parameters.items()}
+    wanted = usual | options | maker.keywords
+    # Those without a trace in the network show in its weights: a file with the wrong norm does not load.
+    return type(network) is maker.func and all(getattr(network, key, value) == value for key, value in wanted.items())
 
 
 def _maker(name: str, options: dict[str, Any]) -> partial[Any]:

@@ -48,10 +48,15 @@ class DepthGate(nn.Module):
 
 
 class CoordinateDecoder(nn.Module):
-    """CWCD: fuse, scan the coordinates, weigh the planes, normalise."""
+    """CWCD: fuse, scan the coordinates, weigh the planes, normalise.
 
-    def __init__(self) -> None:
+    With `matching` the depth gate also sees the product of the slice's token with the volume's on every plane, so that
+    what it learns can be their likeness. No weights are added; False is published.
+    """
+
+    def __init__(self, *, matching: bool = False) -> None:
         super().__init__()
+        self.matching = matching
         self.feature_scan = FeatureScan()
         self.coordinate_scan = CoordinateScan()
         self.depth_gate = DepthGate()
@@ -60,6 +65,8 @@ class CoordinateDecoder(nn.Module):
         """From slice tokens (B, L, C') and volume tokens (B, D', L, C')."""
         order = lattice.orders(x_s.device)
         fused = self.fuse(x_s, x_v, lattice)  # Y_f (B, D', L, C')
+        if self.matching:
+            fused = fused + x_s[:, None] * x_v
         moments = self.coordinate_scan(x_v, x_s, lattice.volume_points(x_s.device), order)  # Z (B, D', L, 4)
         return correspondence(moments, self.depth_gate(fused))
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 
 STRIDE = 8
 CHANNELS = 256
+DEPTH_STRIDES = (8, 4)  # of volumes along depth; 8 is published
 
 NormName = Literal["batch", "instance"]
 
 _CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 _POOL = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
 _NORM = {("batch", 2): nn.BatchNorm2d, ("batch", 3): nn.BatchNorm3d,
          ("instance", 2): nn.InstanceNorm2d, ("instance", 3): nn.InstanceNorm3d}  # fmt: skip
@@ -23,6 +27,50 @@ def _norm(name: NormName, axes: int, channels: int) -> nn.Module:
     if (name, axes) not in _NORM:
         raise ScopeRegError(f"unknown norm {name!r}", where="networks.create(norm)", fix="use batch or instance")
     return _NORM[name, axes](channels, affine=True)
+
+
+class Stem(nn.Module):
+    """Convolution of one channel, 7 wide, stride 2, no bias: (B, 1, ...) to (B, 64, .../2).
+
+    On a GPU it runs as the same sums over blocks, see `blocked_stem`, unless `blocked` says no.
+    """
+
+    blocked = True
+
+    def __init__(self, axes: int) -> None:
+        super().__init__()
+        self.axes = axes
+        self.weight = nn.Parameter(_CONV[axes](1, 64, 7, bias=False).weight.detach())
+
+    def forward(self, image: Tensor) -> Tensor:
+        if self.blocked and image.is_cuda and not torch.compiler.is_exporting():
+            return blocked_stem(image, self.weight, self.axes)
+        return plain_stem(image, self.weight, self.axes)
+
+
+def plain_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
+    """The stem as it is defined."""
+    return (F.conv2d if axes == 2 else F.conv3d)(image, weight, stride=2, padding=3)
+
+
+def blocked_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
+    """The stem with every block of 2 pixels on each axis as channels: 4 wide, stride 1, 2^axes channels.
+
+    Tensor cores want several channels. An eighth tap of zero, in front, makes the kernel whole blocks. Sizes are even.
+    """
+    kernel = _blocks(F.pad(weight, (1, 0) * axes), axes)
+    blocks = _blocks(F.pad(image, (4, 2) * axes), axes)
+    return (F.conv2d if axes == 2 else F.conv3d)(blocks, kernel)
+
+
+def _blocks(image: Tensor, axes: int) -> Tensor:
+    """(B, 1, ...) of even sizes to (B, 2^axes, .../2), channels last in memory."""
+    parted = image.squeeze(1).unflatten(-1, (-1, 2))
+    for axis in range(2, axes + 1):
+        parted = parted.unflatten(-2 * axis + 1, (-1, 2))
+    # (B, D/2, 2, H/2, 2, W/2, 2): halves to the front, as one channel axis.
+    halves, rest = [2 * n + 2 for n in range(axes)], [2 * n + 1 for n in range(axes)]
+    return parted.permute(0, *halves, *rest).flatten(1, axes).contiguous(memory_format=_LAST[axes])
 
 
 class BasicBlock(nn.Module):
@@ -48,14 +96,24 @@ class BasicBlock(nn.Module):
 
 
 class Encoder(nn.Sequential):
-    """Image (B, 1, [D,] H, W) to features (B, 256, [D/8,] H/8, W/8): stem, pool, three residual stages."""
+    """Image (B, 1, [D,] H, W) to features (B, 256, [D/8,] H/8, W/8): stem, pool, three residual stages.
 
-    def __init__(self, axes: int, norm: NormName = "batch") -> None:
+    With a `depth_stride` of 4 the pool keeps the planes of a volume, and the features have D/4 of them.
+    """
+
+    def __init__(self, axes: int, norm: NormName = "batch", depth_stride: int = STRIDE) -> None:
+        if depth_stride not in DEPTH_STRIDES:
+            raise ScopeRegError(
+                f"the stride along depth is {depth_stride}",
+                where="networks.create(depth_stride)",
+                fix=f"use {' or '.join(map(str, DEPTH_STRIDES))}",
+            )
+        pool_stride = (1, 2, 2) if axes == 3 and depth_stride == 4 else 2
         super().__init__(
-            _CONV[axes](1, 64, 7, 2, 3, bias=False),
+            Stem(axes),
             _norm(norm, axes, 64),
             nn.ReLU(inplace=True),
-            _POOL[axes](3, 2, 1),
+            _POOL[axes](3, pool_stride, 1),
             BasicBlock(axes, 64, 64, 1, norm),
             BasicBlock(axes, 64, 128, 2, norm),
             BasicBlock(axes, 128, CHANNELS, 1, norm),

@@ -17,6 +17,8 @@ class Lattice(NamedTuple):
 
     shape: tuple[int, int, int]  # D', H', W'
     start: tuple[float, float, float]  # coordinate of the first cell along z, y, x
+    depth_step: float = 1.0  # from plane to plane, in the cells of 8 voxels that count everywhere
+    reach: float = 1.0  # how far beyond their place the volume's points speak for; 1 is published
 
     def slice_points(self, device: torch.device) -> Tensor:
         """Centres (H' W', 2) of the slice's cells as (x, y): G_s of the paper."""
@@ -25,7 +27,7 @@ class Lattice(NamedTuple):
 
     def volume_points(self, device: torch.device) -> Tensor:
         """Centres and a constant (D', H' W', 4) as (x, y, z, 1): the augmented G_v of the paper."""
-        z, y, x = torch.meshgrid(*self._axes(device), indexing="ij")
+        z, y, x = torch.meshgrid(*(axis * self.reach for axis in self._axes(device)), indexing="ij")
         return torch.stack([x, y, z, torch.ones_like(x)], -1).flatten(1, 2)
 
     def orders(self, device: torch.device) -> Tensor:
@@ -33,24 +35,29 @@ class Lattice(NamedTuple):
         return scan_orders(self.shape[1], self.shape[2], device)
 
     def _axes(self, device: torch.device) -> list[Tensor]:
-        return [torch.arange(n, device=device) + first for n, first in zip(self.shape, self.start, strict=True)]
+        steps = (self.depth_step, 1.0, 1.0)
+        return [
+            torch.arange(n, device=device) * step + first
+            for n, step, first in zip(self.shape, steps, self.start, strict=True)
+        ]
 
 
-def pad_to_stride(slices: Tensor, volumes: Tensor) -> tuple[Tensor, Tensor, Lattice]:
-    """Slices (B, H, W) and volumes (B, D, H, W) padded with zeros to multiples of the stride, and their lattice.
+def pad_to_stride(slices: Tensor, volumes: Tensor, depth_stride: int = STRIDE) -> tuple[Tensor, Tensor, Lattice]:
+    """Slices (B, H, W) and volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice.
 
     The lattice counts from the centre of the images as given, so that padding does not move a pose.
     """
     pads = [((-n % STRIDE) // 2, -n % STRIDE - (-n % STRIDE) // 2) for n in volumes.shape[1:]]  # per axis D, H, W
     volumes = F.pad(volumes, [p for pair in reversed(pads) for p in pair])
     slices = F.pad(slices, [p for pair in reversed(pads[1:]) for p in pair])
-    shape = tuple(int(n) // STRIDE for n in volumes.shape[1:])
-    # The first cell covers voxels 0 .. 7 of the padded image: its middle, from the unpadded image's centre, in cells.
+    strides = (depth_stride, STRIDE, STRIDE)
+    shape = tuple(int(n) // stride for n, stride in zip(volumes.shape[1:], strides, strict=True))
+    # The first cell covers voxels 0 .. stride - 1 of the padded image: its middle, from the unpadded image's centre.
     start = tuple(
-        ((STRIDE - 1) / 2 - before - (STRIDE * n - before - after - 1) / 2) / STRIDE
-        for n, (before, after) in zip(shape, pads, strict=True)
+        ((stride - 1) / 2 - before - (stride * n - before - after - 1) / 2) / STRIDE
+        for n, stride, (before, after) in zip(shape, strides, pads, strict=True)
     )
-    return slices, volumes, Lattice(shape, start)  # type: ignore[arg-type]
+    return slices, volumes, Lattice(shape, start, depth_stride / STRIDE)  # type: ignore[arg-type]
 
 
 def scan_orders(height: int, width: int, device: torch.device) -> Tensor:

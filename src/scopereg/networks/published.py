@@ -35,7 +35,7 @@ def forward_as_published(
     x_v = tokens.volume  # (B, D', L, C')
     x_s = tokens.slice[:, None].expand(-1, x_v.shape[1], -1, -1).contiguous()
     order = tokens.lattice.orders(x_v.device)
-    points = tokens.lattice.volume_points(x_v.device)
+    points = tokens.lattice._replace(reach=network.reach).volume_points(x_v.device)
     decoder = network.decoder
     fused = torch.zeros_like(x_v, dtype=torch.float32)
     moments = torch.zeros(*x_v.shape[:3], 4, device=x_v.device)
@@ -44,6 +44,8 @@ def forward_as_published(
         ordered = (x_v[:, :, path], x_s[:, :, path])
         fused = fused + _feature_scan(decoder.feature_scan, k, *ordered, scan)[:, :, back]
         moments = moments + _coordinate_scan(decoder.coordinate_scan, k, *ordered, points[:, path], scan)[:, :, back]
+    if decoder.matching:
+        fused = fused + x_s * x_v
     gate = _depth_gate(decoder.depth_gate, fused.to(x_v.dtype), scan)
     coordinates, evidence = correspondence(moments, gate)
     return solve_pose(coordinates, evidence, tokens.lattice, weighted=network.weighted)

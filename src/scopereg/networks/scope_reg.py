@@ -34,44 +34,60 @@ class Tokens(NamedTuple):
 
 
 class SliceVolumeEncoder(nn.Module):
-    """Both branches up to the tokens: encoder, layer norm, 1x1 projection. Every arm of the ablation starts here."""
+    """Both branches up to the tokens: encoder, layer norm, 1x1 projection. Every arm of the ablation starts here.
 
-    def __init__(self, norm: NormName = "batch") -> None:
+    Fewer volumes than slices: each volume is encoded once and serves that many slices in a row.
+    """
+
+    def __init__(self, norm: NormName = "batch", depth_stride: int = STRIDE) -> None:
         super().__init__()
+        self.depth_stride = depth_stride
         self.slice_encoder = Encoder(2, norm)
-        self.volume_encoder = Encoder(3, norm)
+        self.volume_encoder = Encoder(3, norm, depth_stride)
         self.slice_projection = TokenProjection()
         self.volume_projection = TokenProjection()
 
     def forward(self, slices: Tensor, volumes: Tensor) -> Tokens:
         check_inputs(slices, volumes)
         dtype = next(self.parameters()).dtype  # images in half precision may meet weights in single
-        slices, volumes, lattice = pad_to_stride(slices.to(dtype), volumes.to(dtype))
+        slices, volumes, lattice = pad_to_stride(slices.to(dtype), volumes.to(dtype), self.depth_stride)
         features_s = self.slice_encoder(slices[:, None])  # F_s (B, C, H', W')
-        features_v = self.volume_encoder(volumes[:, None])  # F_v (B, C, D', H', W')
-        return Tokens(
-            self.slice_projection(features_s).flatten(1, 2),
-            self.volume_projection(features_v).flatten(2, 3),
-            lattice,
-            features_v,
-        )
+        features_v = self.volume_encoder(volumes[:, None])  # F_v (V, C, D', H', W')
+        x_v = self.volume_projection(features_v).flatten(2, 3)
+        if slices.shape[0] != volumes.shape[0]:
+            frames = slices.shape[0] // volumes.shape[0]
+            x_v, features_v = (x.repeat_interleave(frames, 0) for x in (x_v, features_v))
+        return Tokens(self.slice_projection(features_s).flatten(1, 2), x_v, lattice, features_v)
 
 
 class ScopeReg(nn.Module):
     """Slice (B, H, W) and volume (B, D, H, W) in [0, 1] to the slice's pose in the volume.
 
-    `weighted=False` fits all tokens alike (the arm `cwcd-kabsch`).
+    `weighted=False` fits all tokens alike (the arm `cwcd-kabsch`). `depth_stride=4` encodes twice the planes with the
+    same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them lies
+    nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching` lets
+    the depth gate compare both images, see `CoordinateDecoder`.
     """
 
-    def __init__(self, *, norm: NormName = "batch", weighted: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        norm: NormName = "batch",
+        depth_stride: int = STRIDE,
+        reach: float = 1.0,
+        matching: bool = False,
+        weighted: bool = True,
+    ) -> None:
         super().__init__()
-        self.encoder = SliceVolumeEncoder(norm)
-        self.decoder = CoordinateDecoder()
+        self.depth_stride, self.reach, self.matching = depth_stride, reach, matching
+        self.encoder = SliceVolumeEncoder(norm, depth_stride)
+        self.decoder = CoordinateDecoder(matching=matching)
         self.weighted = weighted
 
     def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
         tokens = self.encoder(slice, volume)
-        coordinates, evidence = self.decoder(tokens.slice, tokens.volume, tokens.lattice)
+        lattice = tokens.lattice._replace(reach=self.reach)
+        coordinates, evidence = self.decoder(tokens.slice, tokens.volume, lattice)
         return solve_pose(coordinates, evidence, tokens.lattice, weighted=self.weighted)
 
 
@@ -94,7 +110,8 @@ def check_inputs(slices: Tensor, volumes: Tensor) -> None:
     fits = (
         slices.ndim == 3
         and volumes.ndim == 4
-        and slices.shape[0] == volumes.shape[0]  # not len(): export keeps the batch free
+        # not len(): export keeps the batch free, and never asks for the remainder
+        and (slices.shape[0] == volumes.shape[0] or slices.shape[0] % max(volumes.shape[0], 1) == 0)
         and slices.shape[1:] == volumes.shape[2:]
         and min(volumes.shape[1:]) >= 1
     )
@@ -102,7 +119,8 @@ def check_inputs(slices: Tensor, volumes: Tensor) -> None:
         raise ScopeRegError(
             f"a slice of shape {tuple(slices.shape)} does not fit a volume of shape {tuple(volumes.shape)}",
             where="network(slice, volume)",
-            fix="pass slice (B, H, W) and volume (B, D, H, W) with the same B, H and W",
+            fix="pass slice (B, H, W) and volume (B, D, H, W) with the same B, H and W, or fewer volumes that each "
+            "serve several slices in a row",
         )
     if not (slices.is_floating_point() and volumes.is_floating_point()):
         raise ScopeRegError(

@@ -40,7 +40,10 @@ def save_network(
     tensors = {key: _packed(value, dtype) for key, value in network.state_dict().items()}
     header = {"format": FORMAT, "network": name, "options": json.dumps(options or {}), "facts": json.dumps(facts or {})}
     with atomic_path(path) as temporary:
-        save_file(tensors, temporary, header)
+        try:
+            save_file(tensors, temporary, header)
+        except SafetensorError as error:  # the library's name for a full disk
+            raise OSError(str(error)) from error
     return Path(path)
 
 

@@ -213,26 +213,46 @@ def backward_kernel(
         count = tl.minimum(T, stop - start)
         offsets, inside = _state_tile(bk * ((length + T - 1) // T) + start // T, p, c, s, channels, states, BP)
         h = tl.load(saved + offsets, mask=inside, other=0.0)
+        # As in the forward pass, a token's inputs are fetched one step ahead and its index two.
+        token = tl.load(visits + start)
+        token_next = tl.load(visits + start + 1, mask=count > 1, other=0)
+        row = bk * length + token
+        u_n = _values(u, b, token, True, p, c, planes, length, channels)
+        delta_n, B_n = _row(delta, row, c, channels, True), _row(B, row, s, states, True)
         for t in range(count):
+            live = t + 1 < count
+            row = bk * length + token_next
+            u_next = _values(u, b, token_next, live, p, c, planes, length, channels)
+            delta_next, B_next = _row(delta, row, c, channels, live), _row(B, row, s, states, live)
+            token_next = tl.load(visits + start + t + 2, mask=t + 2 < count, other=0)
             tl.store(scratch + own + t * BP * BC * BS + cell, h)
-            token = tl.load(visits + start + t)
-            row = bk * length + token
-            u_n = _values(u, b, token, True, p, c, planes, length, channels)
-            delta_n = _row(delta, row, c, channels, True)
-            B_n = _row(B, row, s, states, True)
             decay = tl.exp2(delta_n[:, None] * rate)
             h = decay[None, :, :] * h + (delta_n[None, :] * u_n)[:, :, None] * B_n[None, None, :]
+            u_n, delta_n, B_n = u_next, delta_next, B_next
         tl.debug_barrier()
+        token = tl.load(visits + start + count - 1)
+        token_next = tl.load(visits + start + count - 2, mask=count > 1, other=0)
+        row = bk * length + token
+        u_n = _values(u, b, token, True, p, c, planes, length, channels)
+        dy_n = _values(dy, b, token, True, p, c, planes, length, channels)
+        delta_n, B_n, C_n = (
+            _row(delta, row, c, channels, True),
+            _row(B, row, s, states, True),
+            _row(C, row, s, states, True),
+        )
+        h_n = tl.load(scratch + own + (count - 1) * BP * BC * BS + cell)  # h_(n-1)
         for t in range(count):
             n = count - 1 - t
-            token = tl.load(visits + start + n)
-            row = bk * length + token
-            u_n = _values(u, b, token, True, p, c, planes, length, channels)
-            dy_n = _values(dy, b, token, True, p, c, planes, length, channels)
-            delta_n = _row(delta, row, c, channels, True)
-            B_n, C_n = _row(B, row, s, states, True), _row(C, row, s, states, True)
+            live = n > 0
+            row_next = bk * length + token_next
+            u_next = _values(u, b, token_next, live, p, c, planes, length, channels)
+            dy_next = _values(dy, b, token_next, live, p, c, planes, length, channels)
+            delta_next = _row(delta, row_next, c, channels, live)
+            B_next, C_next = _row(B, row_next, s, states, live), _row(C, row_next, s, states, live)
+            h_next = tl.load(scratch + own + tl.maximum(n - 1, 0) * BP * BC * BS + cell)
+            token_after = tl.load(visits + start + n - 2, mask=n > 1, other=0)
             decay = tl.exp2(delta_n[:, None] * rate)
-            kept = decay[None, :, :] * tl.load(scratch + own + n * BP * BC * BS + cell)  # decay_n h_(n-1)
+            kept = decay[None, :, :] * h_n  # decay_n h_(n-1)
             pushed = delta_n[None, :] * u_n  # (BP, BC)
             g = C_n[None, None, :] * dy_n[:, :, None] + r
             h = kept + pushed[:, :, None] * B_n[None, None, :]
@@ -251,6 +271,8 @@ def backward_kernel(
             tl.store(dB + (partial + token) * states + s, dB_n, mask=s < states)
             tl.store(dC + (partial + token) * states + s, dC_n, mask=s < states)
             r = decay[None, :, :] * g
+            token, token_next, row = token_next, token_after, row_next
+            u_n, dy_n, delta_n, B_n, C_n, h_n = u_next, dy_next, delta_next, B_next, C_next, h_next
         tl.debug_barrier()
     inside = (c < channels)[:, None] & (s < states)[None, :]
     tl.store(dA + (slot * channels + c[:, None]) * states + s[None, :], dA_sum, mask=inside)
