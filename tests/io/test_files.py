@@ -17,6 +17,15 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["a.txt"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions of another kind")
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    """Some writers (safetensors) make files that nobody else may read."""
+    (tmp_path / "usual").touch()
+    with atomic_path(tmp_path / "a.safetensors") as temporary:
+        temporary.touch(mode=0o600)
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = write_text(tmp_path / "a.nii.gz", "old")
 

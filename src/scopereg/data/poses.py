@@ -1,9 +1,16 @@
-"""Pose sets for training and tests: independent draws live in geometry, here are probe sweeps."""
+"""Pose sets for tests: those that every method is measured at, and probe sweeps; training draws live in geometry."""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 
+from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import (
     MIN_INSIDE,
@@ -14,6 +21,85 @@ from scopereg.geometry import (
     rotation_from_euler_deg,
     sample_poses,
 )
+from scopereg.io.files import atomic_path
+from scopereg.provenance import tensors_sha256
+
+MAGNITUDES = (10.0, 15.0, 20.0, 25.0)  # voxels and degrees: the capture range of the paper
+FRAMES_PER_CASE = 4
+
+
+def evaluation_poses(
+    cases: Sequence[str],
+    shape: tuple[int, int, int],
+    magnitude: float,
+    *,
+    frames: int = FRAMES_PER_CASE,
+    seed: int = 0,
+) -> VoxelPoses:
+    """The poses (N * frames, ...) that every method is measured at, `frames` in a row for each of N cases.
+
+    Drawn on the CPU from a generator of each case's own: a part of the cases gets the same poses as all of them.
+    """
+    if not cases:
+        raise ScopeRegError("there are no cases", where="evaluation_poses(cases)", fix="name at least one")
+    drawn = []
+    for case in cases:
+        generator = generator_for(f"evaluation poses of {case}", seed, round(magnitude * 1000))
+        drawn.append(sample_poses(frames, magnitude, shape, generator))
+    rotations, translations = zip(*drawn, strict=True)
+    return VoxelPoses(torch.cat(rotations), torch.cat(translations))
+
+
+def write_poses(path: Path, cases: Sequence[str], shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Store the evaluation poses of every magnitude as .npz, and give what a manifest tells of them.
+
+    A magnitude that a volume is too small for is left out and its reason told.
+    """
+    arrays: dict[str, Any] = {"cases": np.array(cases)}
+    hashes, left_out = {}, {}
+    for magnitude in MAGNITUDES:
+        key = _key(magnitude)
+        try:
+            poses = evaluation_poses(cases, shape, magnitude)
+        except ScopeRegError as error:
+            left_out[key] = error.what
+            continue
+        arrays |= {f"{key}_rotation": poses.rotation.numpy(), f"{key}_translation": poses.translation.numpy()}
+        hashes[key] = tensors_sha256(*poses)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+    facts = {"file": path.name, "frames": FRAMES_PER_CASE, "seed": 0, "min_inside": MIN_INSIDE, "sha256": hashes}
+    return facts | ({"left_out": left_out} if left_out else {})
+
+
+def read_poses(path: Path, facts: dict[str, Any], magnitude: float) -> VoxelPoses:
+    """The stored evaluation poses (N * frames, ...) of a magnitude, if they are those that `facts` tell of."""
+    key = _key(magnitude)
+    if key not in facts["sha256"]:
+        found = ", ".join(name.removeprefix("pm") for name in facts["sha256"])
+        reason = facts.get("left_out", {}).get(key, f"there are {found}")
+        raise ScopeRegError(
+            f"no poses of magnitude {magnitude:g} are stored: {reason}",
+            where=str(path),
+            fix="use one of the stored magnitudes, or draw poses with evaluation_poses",
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = file[f"{key}_rotation"], file[f"{key}_translation"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix="prepare the data again") from None
+    poses = VoxelPoses(*map(torch.from_numpy, arrays))
+    if tensors_sha256(*poses) != facts["sha256"][key]:
+        raise ScopeRegError(
+            f"the poses of magnitude {magnitude:g} are not those that were written",
+            where=str(path),
+            fix="prepare the data again",
+        )
+    return poses
+
+
+def _key(magnitude: float) -> str:
+    return f"pm{magnitude:g}"
 
 
 def sample_sweep(

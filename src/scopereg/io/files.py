@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,14 +15,19 @@ from scopereg.errors import ScopeRegError
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not.
 
-    The suffix is kept (`volume.nii.gz` becomes `.volume-1234.nii.gz`), since writers choose the format by it.
+    The suffix is kept (`volume.nii.gz` becomes `.volume-1234.nii.gz`), since writers choose the format by it. The file
+    gets the permissions of any new file there, also from writers that make theirs private.
     """
     path = Path(path)
     stem, *suffixes = path.name.split(".")
     temporary = path.with_name(".".join([f".{stem}-{os.getpid()}", *suffixes]))
     output_folder(path.parent)
     try:
+        temporary.touch()
+        usual = stat.S_IMODE(temporary.stat().st_mode)
+        temporary.unlink()
         yield temporary
+        temporary.chmod(usual)
         temporary.replace(path)
     except OSError as error:
         raise _cannot_write(path, error) from error

@@ -36,6 +36,13 @@ def difference_pixels(first: Tensor, second: Tensor, seen: Tensor | None = None)
     return pixels
 
 
+def red_difference_pixels(first: Tensor, second: Tensor) -> Pixels:
+    """Colours (H, W, 3) of |first - second| of images in [0, 1]: black where they agree, full red from a half on."""
+    gap = (2 * (first - second).abs()).clamp(0, 1).detach().cpu()
+    pixels: Pixels = (gap[..., None] * torch.tensor([255.0, 40.0, 30.0])).round().to(torch.uint8).numpy()
+    return pixels
+
+
 def _standardised(image: Tensor, seen: Tensor) -> Tensor:
     values = image[seen]
     if values.numel() < 2:

@@ -1,0 +1,267 @@
+"""Cases: files that become volumes of a set, one case after the other, bad ones refused or counted.
+
+Reading cases needs numpy and SimpleITK alone: processes that do nothing else start quickly and stay small.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scopereg.data.orientation import odd_orientations, orientation_facts
+from scopereg.errors import ScopeRegError
+from scopereg.io.read_image import content_sha256, files_of
+
+if TYPE_CHECKING:
+    from scopereg.data.store import VolumeSet
+
+Progress = Callable[[int, int], None]  # cases done, cases in all
+Voxels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class CaseFiles:
+    """Where one case lies."""
+
+    name: str
+    patient: str
+    image: Path
+    labels: Path | None = None
+    others: tuple[Path, ...] = ()  # that decide the result too
+
+    def sources(self) -> list[Path]:
+        """Every file that decides the result and is there."""
+        return [path for path in (self.image, self.labels, *self.others) if path is not None and path.is_file()]
+
+
+@dataclass(frozen=True)
+class LoadedVolume:
+    """One volume of a case, surroundings included; `notes` are words counted in the set's facts."""
+
+    name: str
+    image: Voxels
+    labels: Voxels | None
+    notes: tuple[str, ...] = ()
+    orientation: tuple[str, ...] = ()  # codes of image and labels, where cases are compared
+
+
+@dataclass(frozen=True)
+class SetPlan:
+    """What is known of a set before its first voxel is read, and how its cases are read."""
+
+    name: str
+    root: Path
+    spacing_mm: float
+    shape: tuple[int, int, int]  # of the reference field
+    margin: tuple[int, int, int]
+    facts: dict[str, Any]
+    cases: tuple[CaseFiles, ...]
+    load: Callable[[CaseFiles], list[LoadedVolume]]  # can be sent to other processes
+    volumes_per_case: int = 1
+    orientation: str | None = None  # expected; None: cases are not compared
+    skipped: dict[str, str] = field(default_factory=dict)  # cases found bad already, and why
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the volumes have labels: all do or none does."""
+        return bool(self.cases) and self.cases[0].labels is not None
+
+    @property
+    def array_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the images if every case is good."""
+        depth, height, width = (n + 2 * m for n, m in zip(self.shape, self.margin, strict=True))
+        return len(self.cases) * self.volumes_per_case, depth, height, width
+
+    def labelled_alike(self, skip_bad: bool) -> SetPlan:
+        """The plan with cases that all have labels or all have none; an error if some would have to be left out."""
+        lacking = [case.name for case in self.cases if case.labels is None]
+        if not lacking or len(lacking) == len(self.cases):
+            return self
+        if not skip_bad:
+            raise ScopeRegError(
+                f"{len(lacking)} of {len(self.cases)} cases have no labels: {listed(lacking)}",
+                where=str(self.root),
+                fix="add them, leave these cases out (skip_bad=True, --skip-bad), or load all without labels "
+                "(labels=False, --no-labels)",
+            )
+        kept = tuple(case for case in self.cases if case.labels is not None)
+        return replace(self, cases=kept, skipped=self.skipped | dict.fromkeys(lacking, "no labels"))
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """What is kept of a case besides its voxels."""
+
+    name: str
+    patient: str
+    volumes: tuple[str, ...]
+    notes: dict[str, list[str]]  # volumes that a word was noted for
+    orientation: tuple[str, ...]
+    sources: dict[str, str]  # hash of each file, by its name below the root, the image first
+
+    @property
+    def image_sha256(self) -> str:
+        return next(iter(self.sources.values()), self.name)
+
+
+class Outcome(NamedTuple):
+    """The cases of a set that are good, those left out with the reason, and the facts of the set."""
+
+    records: list[CaseRecord]
+    skipped: dict[str, str]
+    facts: dict[str, Any]
+
+    @property
+    def volumes(self) -> tuple[str, ...]:
+        return tuple(name for record in self.records for name in record.volumes)
+
+    @property
+    def patients(self) -> tuple[str, ...]:
+        return tuple(record.patient for record in self.records for _ in record.volumes)
+
+
+def existing_folder(folder: Path | str) -> Path:
+    """The folder, or an error if there is none."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ScopeRegError("there is no such folder", where=str(path), fix="check the name; unpack an archive first")
+    return path
+
+
+def collect(plan: SetPlan, *, skip_bad: bool = False, progress: Progress | None = None) -> VolumeSet:
+    """Load every case into memory; one that fails is an error, or with `skip_bad` left out and named in the facts."""
+    images = np.empty(plan.array_shape, np.uint8)  # as long as it can become: no volume is held twice
+    labels = np.empty(plan.array_shape, np.uint8) if plan.labelled else None
+    records: dict[str, CaseRecord] = {}
+    bad: dict[str, str] = {}
+    for done, case in enumerate(plan.cases):
+        try:
+            volumes, record = load_case(plan.load, case, plan.root)
+        except ScopeRegError as error:
+            if not skip_bad:
+                raise
+            bad[case.name] = error.what
+        else:
+            for row, volume in enumerate(volumes, len(records) * plan.volumes_per_case):
+                images[row] = volume.image
+                if labels is not None and volume.labels is not None:
+                    labels[row] = volume.labels
+            records[case.name] = record
+        if progress is not None:
+            progress(done + 1, len(plan.cases))
+    outcome = settle(plan, records, bad, skip_bad)
+    rows = rows_of(list(records), outcome, plan.volumes_per_case)
+    for target, source in enumerate(rows):
+        if target != source:
+            images[target] = images[source]
+            if labels is not None:
+                labels[target] = labels[source]
+    count = len(rows)
+    return _volume_set(plan, outcome, images[:count], None if labels is None else labels[:count])
+
+
+def load_case(
+    load: Callable[[CaseFiles], list[LoadedVolume]], case: CaseFiles, root: Path
+) -> tuple[list[LoadedVolume], CaseRecord]:
+    """The volumes of a case and what to keep besides."""
+    try:
+        volumes = load(case)
+    except OSError as error:
+        raise _cannot_read(error, case) from None
+    notes: dict[str, list[str]] = {}
+    for volume in volumes:
+        for word in volume.notes:
+            notes.setdefault(word, []).append(volume.name)
+    names = tuple(volume.name for volume in volumes)
+    record = CaseRecord(case.name, case.patient, names, notes, volumes[0].orientation, source_hashes(case, root))
+    return volumes, record
+
+
+def source_hashes(case: CaseFiles, root: Path) -> dict[str, str]:
+    """The hash of every file of a case, by its name below the root."""
+    try:
+        return {path.relative_to(root).as_posix(): content_sha256(files_of(path)) for path in case.sources()}
+    except OSError as error:
+        raise _cannot_read(error, case) from None
+
+
+def settle(plan: SetPlan, records: Mapping[str, CaseRecord], bad: Mapping[str, str], skip_bad: bool) -> Outcome:
+    """The end of a set of cases: those turned otherwise than the rest are bad too; an error unless they may go."""
+    codes = {name: record.orientation for name, record in records.items() if record.orientation}
+    facts = dict(plan.facts)
+    odd: dict[str, str] = {}
+    if plan.orientation is not None and codes:
+        odd = odd_orientations(codes, plan.orientation)
+        facts["orientation"] = orientation_facts(codes, plan.orientation)
+    bad = {**bad, **odd}
+    if bad and not skip_bad:
+        raise _bad_cases(plan, bad, turned=len(odd) == len(bad))
+    skipped = plan.skipped | bad
+    good = [records[case.name] for case in plan.cases if case.name in records and case.name not in odd]
+    if not good:
+        raise ScopeRegError(
+            f"no case is good; the first of {len(skipped)}: {next(iter(skipped.values()), 'none was found')}",
+            where=str(plan.root),
+            fix="load one of them with skip_bad=False (without --skip-bad) to see where it fails",
+        )
+    notes: dict[str, list[str]] = {}
+    sources: dict[str, str] = {}
+    images = Counter(record.image_sha256 for record in good)
+    for record in good:
+        sources |= record.sources
+        for word, volumes in record.notes.items():
+            notes.setdefault(word, []).extend(volumes)
+        if images[record.image_sha256] > 1:
+            notes.setdefault("same image as another case", []).extend(record.volumes)
+    return Outcome(good, skipped, {**facts, "notes": notes, "skipped": skipped, "sources_sha256": sources})
+
+
+def rows_of(laid_out: Sequence[str], outcome: Outcome, volumes_per_case: int) -> list[int]:
+    """Rows of the good cases where the cases `laid_out` lie one after the other."""
+    first = {name: place * volumes_per_case for place, name in enumerate(laid_out)}
+    return [first[record.name] + k for record in outcome.records for k in range(volumes_per_case)]
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names for a message, the first few of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _cannot_read(error: OSError, case: CaseFiles) -> ScopeRegError:
+    where = str(error.filename or case.image)
+    return ScopeRegError(f"it cannot be read: {error.strerror or error}", where=where, fix="check the permissions")
+
+
+def _bad_cases(plan: SetPlan, bad: Mapping[str, str], turned: bool) -> ScopeRegError:
+    named = [f"{name} ({reason})" for name, reason in bad.items()]
+    fix = "mend them and go on, or leave them out (skip_bad=True, --skip-bad)"
+    if turned:
+        fix += "; if only their headers are wrong, take all as stored (any_orientation=True, --any-orientation)"
+    return ScopeRegError(
+        f"{len(bad)} of {len(plan.cases)} cases cannot be used: {listed(named)}", where=str(plan.root), fix=fix
+    )
+
+
+def _volume_set(plan: SetPlan, outcome: Outcome, images: Voxels, labels: Voxels | None) -> VolumeSet:
+    # Imported here: processes that only read cases have no use for torch.
+    import torch
+
+    from scopereg.data.store import VolumeSet
+
+    return VolumeSet(
+        name=plan.name,
+        images=torch.from_numpy(images),
+        spacing_mm=plan.spacing_mm,
+        cases=outcome.volumes,
+        patients=outcome.patients,
+        margin=plan.margin,
+        labels=None if labels is None else torch.from_numpy(labels),
+        facts=outcome.facts,
+    )

@@ -1,0 +1,89 @@
+"""apply_mismatch: the acoustic differences between a frame and its volume that networks are trained on."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from scopereg.data.mismatch.blur import blur_across, blur_down
+from scopereg.data.mismatch.checks import check_images
+from scopereg.data.mismatch.draws import UNIT, Range, both_ways, draw_uniform
+from scopereg.data.mismatch.options import MismatchOptions
+from scopereg.data.mismatch.rays import Rays, draw_rays
+from scopereg.data.mismatch.shadows import cast_shadows, draw_shadows
+from scopereg.data.phantom.speckle import speckle_field
+
+_MISMATCH = MismatchOptions()
+_RAYLEIGH_MEAN = math.sqrt(math.pi) / 2  # of an envelope with unit mean power
+_FWHM = math.sqrt(8 * math.log(2))  # full width at half maximum of a Gaussian with sigma 1
+
+
+@torch.no_grad()
+def apply_mismatch(
+    images: Tensor,
+    generator: torch.Generator,
+    options: MismatchOptions = _MISMATCH,
+    *,
+    rays: Rays | None = None,
+    seen: Tensor | None = None,
+) -> Tensor:
+    """Frames (B, H, W) with other speckle, resolution, grey map, gain, shadows and noise than `images` have.
+
+    Shadows run along `rays`, by default those of probes drawn here. Pixels that are not `seen` (B, H, W) become 0;
+    without it noise falls on black too, as it does inside a fan.
+    """
+    check_images(images, generator, seen, "apply_mismatch")
+    count, height, width = images.shape
+    rays = draw_rays(count, (height, width), generator) if rays is None else rays
+    draw = draw_uniform(count, _ranges(options), generator)
+    tissue = _change_sharpness(images, draw).clamp_min(0) ** draw["log_gamma"].exp()
+    factor = _gain(draw, (height, width)) * _speckle(draw, (height, width), generator)
+    factor = factor * cast_shadows(rays, draw_shadows(count, generator, options))
+    noise = torch.randn(images.shape, generator=generator, device=generator.device) * draw["noise"]
+    frames = torch.addcmul(noise, tissue, factor).clamp(0, 1)
+    frames = torch.where(draw["clean"] < options.clean_chance, images, frames)
+    return frames if seen is None else frames * seen
+
+
+def _ranges(options: MismatchOptions) -> dict[str, Range]:
+    low_px, high_px = options.grain_px
+    return {
+        "clean": UNIT,
+        "log_gamma": both_ways(options.log_gamma),
+        "gain": both_ways(options.gain),
+        "ramp_y": both_ways(options.ramp),
+        "ramp_x": both_ways(options.ramp),
+        "speckle": (0.0, options.speckle),
+        "grain_1": (low_px / _FWHM, high_px / _FWHM),
+        "grain_2": (low_px / _FWHM, high_px / _FWHM),
+        "blurs": UNIT,
+        "blur_y_px": (0.0, options.blur_px),
+        "blur_x_px": (0.0, options.blur_px),
+        "sharpening": (-options.sharpening, 0.0),
+        "noise": (0.0, options.noise),
+    }
+
+
+def _change_sharpness(images: Tensor, draw: dict[str, Tensor]) -> Tensor:
+    """Half of the images blurred, the others sharpened against their blurred copy."""
+    blurred = blur_across(blur_down(images, draw["blur_y_px"]), draw["blur_x_px"])
+    return torch.lerp(images, blurred, torch.where(draw["blurs"] < 0.5, 1.0, draw["sharpening"]))
+
+
+def _gain(draw: dict[str, Tensor], shape: tuple[int, int]) -> Tensor:
+    """Gain (B, H, W) with linear ramps along both axes."""
+    y = torch.linspace(-1, 1, shape[0], device=draw["gain"].device)[:, None]
+    x = torch.linspace(-1, 1, shape[1], device=draw["gain"].device)
+    return (1 + draw["gain"]) * ((1 + draw["ramp_y"] * y) + draw["ramp_x"] * x)
+
+
+def _speckle(draw: dict[str, Tensor], shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Multiplicative speckle (B, H, W) of mean 1: the Rayleigh envelope of fields of its own, as strong as drawn."""
+    strength = draw["speckle"]
+    # A beam is wider than its pulse is long: the wider of two draws is lateral.
+    axial = torch.minimum(draw["grain_1"], draw["grain_2"])
+    lateral = torch.maximum(draw["grain_1"], draw["grain_2"])
+    field = speckle_field(len(strength), shape, (axial, lateral), generator)
+    return (1 - strength) + field.abs() * (strength / _RAYLEIGH_MEAN)

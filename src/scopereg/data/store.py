@@ -1,0 +1,320 @@
+"""VolumeSet: volumes of one shape as one array, and the folder that keeps them on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import atomic_path, output_folder, write_text
+from scopereg.provenance import tensors_sha256
+
+FORMAT = "scopereg-set-1"
+MANIFEST = "manifest.json"
+_FRAME_FILES = {"images": "frames", "rotation": "frame_rotations", "translation": "frame_translations"}
+_ARRAYS = ("images", "labels", *_FRAME_FILES.values())
+_MAKE_AGAIN = "prepare the data again: the folder is not as it was written"
+
+
+@dataclass(frozen=True, eq=False)
+class AcquiredFrames:
+    """Frames acquired in each volume beforehand (phantoms)."""
+
+    images: Tensor  # (N, F, H, W) uint8
+    rotation: Tensor  # (N, F, 3, 3) float32, slice to volume
+    translation: Tensor  # (N, F, 3) float32, centred voxels of the reference volume
+
+    def __post_init__(self) -> None:
+        kinds = {"images": torch.uint8, "rotation": torch.float32, "translation": torch.float32}
+        for name, kind in kinds.items():
+            _check_tensor(getattr(self, name), kind, f"AcquiredFrames({name})")
+        lead = tuple(self.images.shape[:2])
+        good = self.images.ndim == 4 and self.rotation.shape == (*lead, 3, 3) and self.translation.shape == (*lead, 3)
+        if not good or 0 in self.images.shape:
+            shapes = ", ".join(f"{name} {tuple(getattr(self, name).shape)}" for name in kinds)
+            raise ScopeRegError(
+                f"the shapes do not fit together: {shapes}",
+                where="AcquiredFrames",
+                fix="pass images (N, F, H, W), rotations (N, F, 3, 3) and translations (N, F, 3)",
+            )
+        if not all(bool(torch.isfinite(value).all()) for value in (self.rotation, self.translation)):
+            raise ScopeRegError("a pose is not finite", where="AcquiredFrames", fix="pass the poses of the frames")
+
+    def __getitem__(self, rows: Any) -> AcquiredFrames:
+        """The frames of some volumes."""
+        return AcquiredFrames(*(getattr(self, entry.name)[rows] for entry in fields(self)))
+
+    def to(self, device: torch.device | str) -> AcquiredFrames:
+        """A copy whose tensors live on `device`."""
+        return AcquiredFrames(*(getattr(self, entry.name).to(device) for entry in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeSet:
+    """Volumes of one shape and spacing, uint8, each with the surroundings beyond its reference field."""
+
+    name: str  # "camus", "muregpro", "folder", "echo", ...
+    images: Tensor  # (N, D + 2 mz, H + 2 my, W + 2 mx) uint8
+    spacing_mm: float  # isotropic
+    cases: tuple[str, ...]  # one per volume
+    patients: tuple[str, ...]  # one per volume: splits keep a patient together
+    margin: tuple[int, int, int] = (0, 0, 0)  # voxels of surroundings on each side along z, y, x
+    labels: Tensor | None = None  # uint8, shape of images
+    frames: AcquiredFrames | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # how it was made; JSON
+
+    def __post_init__(self) -> None:
+        for name in ("cases", "patients", "margin"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check_tensor(self.images, torch.uint8, "VolumeSet(images)")
+        if self.images.ndim != 4 or 0 in self.images.shape:
+            raise ScopeRegError(
+                f"the images have shape {tuple(self.images.shape)}",
+                where="VolumeSet(images)",
+                fix="pass (N, D, H, W) with at least one volume",
+            )
+        _check_names(self.cases, self.patients, len(self.images))
+        _check_grid(self.margin, self.spacing_mm, tuple(self.images.shape[1:]))
+        _check_companions(self)
+        try:
+            json.dumps(self.facts, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ScopeRegError(
+                f"they cannot be stored as JSON: {error}",
+                where="VolumeSet(facts)",
+                fix="use text, finite numbers, lists and dictionaries",
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        return f"VolumeSet({self.name}, {len(self)} volumes {shape}, {self.spacing_mm:g} mm, margin {self.margin})"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape D, H, W of the reference field, surroundings left out."""
+        depth, height, width = (n - 2 * m for n, m in zip(self.images.shape[1:], self.margin, strict=True))
+        return depth, height, width
+
+    def subset(self, rows: Sequence[int]) -> VolumeSet:
+        """The volumes of some rows, in that order."""
+        picked = [int(row) for row in rows]
+        if not picked or min(picked) < 0 or max(picked) >= len(self) or len(set(picked)) < len(picked):
+            raise ScopeRegError(
+                f"rows {picked[:8]} of a set of {len(self)} volumes",
+                where="VolumeSet.subset(rows)",
+                fix=f"pass one or more different rows from 0 to {len(self) - 1}",
+            )
+        index = torch.tensor(picked, device=self.images.device)
+        return replace(
+            self,
+            images=self.images[index],
+            cases=tuple(self.cases[row] for row in picked),
+            patients=tuple(self.patients[row] for row in picked),
+            labels=None if self.labels is None else self.labels[index],
+            frames=None if self.frames is None else self.frames[index],
+        )
+
+    def to(self, device: torch.device | str) -> VolumeSet:
+        """A copy whose tensors live on `device`."""
+        return replace(
+            self,
+            images=self.images.to(device),
+            labels=None if self.labels is None else self.labels.to(device),
+            frames=None if self.frames is None else self.frames.to(device),
+        )
+
+    def references(self, rows: Tensor) -> Tensor:
+        """Reference volumes (B, D, H, W) of rows (B,), float32 in [0, 1], surroundings left out."""
+        (mz, my, mx), (depth, height, width) = self.margin, self.shape
+        field_only = self.images[:, mz : mz + depth, my : my + height, mx : mx + width]  # a view: rows are copied below
+        return field_only[rows.to(self.images.device)].float() / 255
+
+    def sha256(self) -> str:
+        """Hash of everything that decides a result: voxels, labels, frames, spacing and margin."""
+        grid = torch.tensor([self.spacing_mm, *self.margin], dtype=torch.float64)
+        return tensors_sha256(grid, *_arrays(self).values())
+
+
+def save_set(volume_set: VolumeSet, folder: Path | str) -> Path:
+    """Write the set as a folder of .npy files with a manifest, the manifest last: without it the folder is no set."""
+    folder = output_folder(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    stored = {}
+    for name, tensor in _arrays(volume_set).items():
+        array = tensor.detach().cpu().contiguous().numpy()
+        with atomic_path(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        stored[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": _values_sha256(array)}
+    described = {name: getattr(volume_set, name) for name in ("name", "spacing_mm", "margin", "cases", "patients")}
+    write_manifest(folder, arrays=stored, facts=volume_set.facts, **described)
+    return folder
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    name: str,
+    spacing_mm: float,
+    margin: Sequence[int],
+    cases: Sequence[str],
+    patients: Sequence[str],
+    arrays: dict[str, dict[str, Any]],
+    facts: dict[str, Any],
+) -> None:
+    """Make a set of the arrays in a folder, described by shape, dtype and sha256; others of earlier sets go."""
+    for other in set(_ARRAYS) - set(arrays):
+        (folder / f"{other}.npy").unlink(missing_ok=True)
+    content = {
+        "format": FORMAT,
+        "name": name,
+        "spacing_mm": spacing_mm,
+        "margin": margin,
+        "cases": cases,
+        "patients": patients,
+        "arrays": arrays,
+        "facts": facts,
+    }
+    write_text(folder / MANIFEST, json.dumps(content, indent=1) + "\n")
+
+
+def open_set(folder: Path | str, *, verify: bool = True) -> VolumeSet:
+    """A stored set, memory-mapped; `verify` reads every byte once and compares hashes.
+
+    Writing into its tensors changes nothing on disk.
+    """
+    folder = Path(folder)
+    content = read_manifest(folder)
+    try:
+        arrays = {name: _map_array(folder / f"{name}.npy", facts, verify) for name, facts in content["arrays"].items()}
+        frames = [arrays[name] for name in _FRAME_FILES.values() if name in arrays]
+        return VolumeSet(
+            name=content["name"],
+            images=arrays["images"],
+            spacing_mm=float(content["spacing_mm"]),
+            cases=content["cases"],
+            patients=content["patients"],
+            margin=content["margin"],
+            labels=arrays.get("labels"),
+            frames=AcquiredFrames(*frames) if frames else None,
+            facts=content["facts"],
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ScopeRegError(
+            f"the manifest lacks or garbles {error}", where=str(folder / MANIFEST), fix=_MAKE_AGAIN
+        ) from None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a folder says of the set in it."""
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ScopeRegError(
+            "there is no set here: no manifest.json",
+            where=str(folder),
+            fix="name the folder that the data were prepared into; if preparing them was interrupted, start it again",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix=_MAKE_AGAIN) from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise ScopeRegError(f"the format is {found!r}", where=str(path), fix=f"this version reads {FORMAT} alone")
+    return dict(content)
+
+
+def _map_array(path: Path, facts: dict[str, Any], verify: bool) -> Tensor:
+    try:
+        # Copy on write: torch has no read-only tensors, and nobody shall write into the file.
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except FileNotFoundError:
+        raise ScopeRegError("the file is missing", where=str(path), fix=_MAKE_AGAIN) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise ScopeRegError(f"it is damaged: {error}", where=str(path), fix=_MAKE_AGAIN) from None
+    if list(array.shape) != facts["shape"] or str(array.dtype) != facts["dtype"]:
+        raise ScopeRegError(
+            f"it holds {array.dtype} of shape {array.shape}, the manifest says {facts['dtype']} of {facts['shape']}",
+            where=str(path),
+            fix=_MAKE_AGAIN,
+        )
+    if verify and _values_sha256(array) != facts["sha256"]:
+        raise ScopeRegError("its content is not what was written", where=str(path), fix=_MAKE_AGAIN)
+    return torch.from_numpy(array)
+
+
+def _arrays(volume_set: VolumeSet) -> dict[str, Tensor]:
+    """Every array of a set under the name of its file."""
+    arrays = {"images": volume_set.images}
+    if volume_set.labels is not None:
+        arrays["labels"] = volume_set.labels
+    if volume_set.frames is not None:
+        arrays |= {file: getattr(volume_set.frames, name) for name, file in _FRAME_FILES.items()}
+    return arrays
+
+
+def _values_sha256(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def _check_tensor(value: Any, kind: torch.dtype, where: str) -> None:
+    if not isinstance(value, Tensor) or value.dtype != kind:
+        found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ScopeRegError(f"got {found}", where=where, fix=f"pass a tensor of {kind}")
+
+
+def _check_names(cases: tuple[str, ...], patients: tuple[str, ...], count: int) -> None:
+    if len(cases) != count or len(patients) != count or not all(isinstance(n, str) and n for n in cases + patients):
+        raise ScopeRegError(
+            f"{len(cases)} cases and {len(patients)} patients for {count} volumes",
+            where="VolumeSet(cases, patients)",
+            fix="pass a name (text) of the case and of the patient for each volume",
+        )
+    if len(set(cases)) < count:
+        twice = next(name for row, name in enumerate(cases) if name in cases[:row])
+        raise ScopeRegError(f"two volumes are called {twice!r}", where="VolumeSet(cases)", fix="name each differently")
+
+
+def _check_grid(margin: tuple[int, ...], spacing_mm: float, stored: tuple[int, ...]) -> None:
+    whole = len(margin) == 3 and all(isinstance(m, int) and m >= 0 for m in margin)
+    if not whole or any(n - 2 * m < 1 for n, m in zip(stored, margin, strict=True)):
+        raise ScopeRegError(
+            f"a margin of {margin} in arrays of {stored}",
+            where="VolumeSet(margin)",
+            fix="pass voxels along z, y, x, 0 or more, that leave a reference field in the middle",
+        )
+    if not (math.isfinite(spacing_mm) and spacing_mm > 0):
+        raise ScopeRegError(f"{spacing_mm}", where="VolumeSet(spacing_mm)", fix="pass a positive number of mm")
+
+
+def _check_companions(volume_set: VolumeSet) -> None:
+    images, labels, frames = volume_set.images, volume_set.labels, volume_set.frames
+    if labels is not None:
+        _check_tensor(labels, torch.uint8, "VolumeSet(labels)")
+        if labels.shape != images.shape:
+            raise ScopeRegError(
+                f"labels have shape {tuple(labels.shape)}, images {tuple(images.shape)}",
+                where="VolumeSet(labels)",
+                fix="pass labels on the grid of the images, surroundings included",
+            )
+    if frames is not None and len(frames.images) != len(images):
+        raise ScopeRegError(
+            f"frames of {len(frames.images)} volumes, but there are {len(images)}",
+            where="VolumeSet(frames)",
+            fix="pass the frames of each volume, in the order of the images",
+        )
+    places = {str(tensor.device) for tensor in _arrays(volume_set).values()}
+    if len(places) > 1:
+        found = " and ".join(sorted(places))
+        raise ScopeRegError(f"tensors on {found}", where="VolumeSet", fix="put them on one device")
