@@ -9,7 +9,10 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.networks import NetworkResult
 from scopereg.training.losses import (
+    ROUND_VOXELS,
     LossOptions,
+    coordinate_loss,
+    distance_loss,
     elasticity_loss,
     flow_loss,
     pose_loss,
@@ -44,6 +47,44 @@ def test_pose_loss_of_a_turn_grows_with_the_lever() -> None:
     # The mean squared distance from the z axis over the 14 points is (8 * 2 + 4) / 14 lever^2.
     wanted = 43.0**2 * (20 / 14) * (2 * torch.sin(torch.deg2rad(torch.tensor(2.5)))) ** 2
     assert torch.allclose(pose_loss(turned, true), wanted[None], rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.1, 30.0])
+def test_distance_loss_of_a_shift_is_its_length_rounded_off_near_zero(length: float) -> None:
+    true = poses()
+    shifted = true._replace(translation=true.translation + length * torch.tensor([2.0, -1.0, 2.0]) / 3)
+    wanted = (length**2 + ROUND_VOXELS**2) ** 0.5 - ROUND_VOXELS
+    assert torch.allclose(distance_loss(shifted, true), torch.full((3,), wanted), atol=1e-4)
+
+
+def test_distance_loss_of_a_turn_grows_with_the_lever() -> None:
+    true = VoxelPoses(torch.eye(3)[None], torch.zeros(1, 3))
+    turned = true._replace(rotation=rotation_from_euler_deg(torch.tensor([[0.0, 0.0, 60.0]])))
+    # A turn by 60 degrees moves a point by its distance from the axis: 8 corners, 4 face centres, 2 on the axis.
+    moves = 1000 * torch.tensor([2**0.5] * 8 + [1.0] * 4 + [0.0] * 2)
+    assert torch.allclose(distance_loss(turned, true, 1000.0), moves.mean()[None], rtol=1e-3)
+
+
+def test_coordinate_loss_of_a_field_is_its_mean_distance_in_voxels() -> None:
+    true = poses()
+    exact = true_field(slice_field(torch.zeros(3, 3, 8, 10)), true)
+    assert coordinate_loss(exact, true).abs().max() < 1e-5
+    # Half of the cells are off by 3 cells of 8 voxels.
+    wrong = exact.clone()
+    wrong[:, 1, :4] += 3
+    wanted = ((24**2 + ROUND_VOXELS**2) ** 0.5 - ROUND_VOXELS) / 2
+    assert torch.allclose(coordinate_loss(wrong, true), torch.full((3,), wanted), rtol=1e-4)
+
+
+def test_distances_have_a_slope_of_zero_at_the_truth() -> None:
+    true = poses()
+    shift = true.translation.clone().requires_grad_()
+    field = true_field(slice_field(torch.zeros(3, 3, 4, 4)), true).requires_grad_()
+    (distance_loss(true._replace(translation=shift), true) + coordinate_loss(field, true)).sum().backward()
+    assert shift.grad is not None
+    assert field.grad is not None
+    assert torch.equal(shift.grad, torch.zeros(3, 3))
+    assert torch.isfinite(field.grad).all()
 
 
 def test_both_field_losses_vanish_on_the_true_field_and_not_off_it() -> None:
@@ -98,13 +139,16 @@ def test_options_add_the_regularisers_by_their_weights() -> None:
     assert torch.equal(plain, pose_loss(VoxelPoses(result.rotation, result.translation), true))
     mixed = total_loss(result, true, LossOptions(flow=2.0, elasticity=0.5, poisson_ratio=0.3))
     assert torch.allclose(mixed, plain + 2 * flow_loss(field, true) + 0.5 * elasticity_loss(field, 0.3))
+    near = total_loss(result, true, LossOptions("distance", 20.0, coordinates=3.0))
+    distance = distance_loss(VoxelPoses(result.rotation, result.translation), true, 20.0)
+    assert torch.allclose(near, distance + 3 * coordinate_loss(field, true))
 
 
 def test_a_network_without_a_field_cannot_be_regularised() -> None:
     result = NetworkResult(torch.eye(3)[None], torch.zeros(1, 3))
     true = poses(1)
     assert total_loss(result, true).shape == (1,)
-    for options in (LossOptions(flow=1.0), LossOptions(elasticity=1.0)):
+    for options in (LossOptions(coordinates=1.0), LossOptions(flow=1.0), LossOptions(elasticity=1.0)):
         with pytest.raises(ScopeRegError, match="no coordinate field"):
             total_loss(result, true, options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from scopereg.networks.encoders import STRIDE
 from scopereg.networks.scope_reg import NetworkResult
 
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
+ROUND_VOXELS = 0.5  # where the distance loss turns into a parabola: a distance has no slope at zero
 POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
 
 
@@ -21,8 +23,12 @@ POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
 class LossOptions:
     """What is minimised: the pose loss, and the regularisers where their weight is not zero."""
 
+    pose: Literal["squared", "distance"] = "squared"
+    """How far points are from where they belong: squared as published, or their distance, which mTRE averages."""
     lever_voxels: float = LEVER_VOXELS
     """Half the side of the cube whose 14 points are compared (rho)."""
+    coordinates: float = 0.0
+    """Weight of the distance of every cell's coordinate from where it belongs, in voxels."""
     flow: float = 0.0
     """Weight of L_flow, the coordinate field against that of the true pose."""
     elasticity: float = 0.0
@@ -34,15 +40,18 @@ class LossOptions:
 def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | None = None) -> Tensor:
     """The loss (B,) of a network's result; the published one unless the options add to it."""
     options = options or LossOptions()
-    loss = pose_loss(VoxelPoses(result.rotation, result.translation), true, options.lever_voxels)
-    if not (options.flow or options.elasticity):
+    measure = {"squared": pose_loss, "distance": distance_loss}[options.pose]
+    loss = measure(VoxelPoses(result.rotation, result.translation), true, options.lever_voxels)
+    if not (options.coordinates or options.flow or options.elasticity):
         return loss
     if result.coordinates is None:
         raise ScopeRegError(
             "the network predicts no coordinate field",
-            where="LossOptions(flow, elasticity)",
-            fix="set both weights to 0, or train a network that has one, such as scope-reg",
+            where="LossOptions(coordinates, flow, elasticity)",
+            fix="set these weights to 0, or train a network that has one, such as scope-reg",
         )
+    if options.coordinates:
+        loss = loss + options.coordinates * coordinate_loss(result.coordinates, true)
     if options.flow:
         loss = loss + options.flow * flow_loss(result.coordinates, true)
     if options.elasticity:
@@ -52,7 +61,7 @@ def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | N
 
 def reference_points(lever: float = LEVER_VOXELS, *, device: torch.device | None = None) -> Tensor:
     """The 8 corners and 6 face centres (14, 3) of the cube [-lever, lever]^3."""
-    ends = torch.tensor([-1.0, 1.0], device=device)
+    ends = torch.linspace(-1, 1, 2, device=device)  # made there: a copy from the host could not be captured in a graph
     corners = torch.cartesian_prod(ends, ends, ends)
     faces = torch.cat([torch.eye(3, device=device), -torch.eye(3, device=device)])
     return lever * torch.cat([corners, faces])
@@ -60,10 +69,34 @@ def reference_points(lever: float = LEVER_VOXELS, *, device: torch.device | None
 
 def pose_loss(predicted: VoxelPoses, true: VoxelPoses, lever: float = LEVER_VOXELS) -> Tensor:
     """Mean squared displacement (B,) in voxels^2 of the 14 reference points: couples rotation and translation."""
+    return _squared_displacements(predicted, true, lever).mean(-1)
+
+
+def distance_loss(predicted: VoxelPoses, true: VoxelPoses, lever: float = LEVER_VOXELS) -> Tensor:
+    """Mean displacement (B,) in voxels of the 14 reference points, rounded off below half a voxel.
+
+    The squared loss follows its worst frames; this one is what mTRE averages.
+    """
+    squared = _squared_displacements(predicted, true, lever)
+    return (torch.sqrt(squared + ROUND_VOXELS**2) - ROUND_VOXELS).mean(-1)
+
+
+def _squared_displacements(predicted: VoxelPoses, true: VoxelPoses, lever: float) -> Tensor:
+    """Squared distances (B, 14) between the reference points under both poses."""
     points = reference_points(lever, device=true.rotation.device).to(true.rotation.dtype)
     turned = (predicted.rotation - true.rotation) @ points.T  # (B, 3, 14)
     moved = turned + (predicted.translation - true.translation)[..., None]
-    return moved.square().sum(1).mean(-1)
+    return moved.square().sum(1)
+
+
+def coordinate_loss(coordinates: Tensor, true: VoxelPoses) -> Tensor:
+    """Mean distance (B,) in voxels of the cells' coordinates (B, 3, H', W') from where the true pose puts them.
+
+    The pose loss reaches a cell only through the fit of all; this tells each where it belongs.
+    """
+    wrong = (coordinates - true_field(slice_field(coordinates), true)) * STRIDE
+    distance = torch.sqrt(wrong.square().sum(1) + ROUND_VOXELS**2) - ROUND_VOXELS
+    return distance.mean((1, 2))
 
 
 def flow_loss(coordinates: Tensor, true: VoxelPoses) -> Tensor:

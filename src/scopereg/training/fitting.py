@@ -1,0 +1,305 @@
+"""Fitting: a run from volumes to a weights file; started, interrupted and resumed in one folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as lightning
+import torch
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch.utils.data import DataLoader, IterableDataset
+
+from scopereg.data.splits import Split, split_set
+from scopereg.data.store import VolumeSet
+from scopereg.devices import resolve_device
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder, write_text
+from scopereg.networks.weights import load_network, save_network
+from scopereg.provenance import library_version, provenance
+from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
+from scopereg.training.module import PoseTraining, network_options
+from scopereg.training.progress import Display
+from scopereg.training.settings import TrainSettings, differences, from_plain, plain, with_length
+from scopereg.training.source import check_volumes
+from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
+
+MODEL, CHECKPOINT, RUN = "model.safetensors", "last.ckpt", "run.json"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run takes place; nothing of it decides the outcome but the number of devices."""
+
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+
+
+def train(
+    volumes: VolumeSet,
+    settings: TrainSettings | None = None,
+    folder: Path | str = "out/train",
+    machine: Machine | None = None,
+    *,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train on a set of volumes; `folder` then holds model.safetensors, run.json, last.ckpt and log/metrics.csv.
+
+    A run that was interrupted goes on where its last checkpoint stands. Returns what run.json holds.
+    """
+    settings, machine = with_length(settings or TrainSettings(), volumes.name), machine or Machine()
+    check_volumes(volumes, settings)
+    folder = output_folder(folder)
+    split = split_set(volumes, settings.fold, settings.seed)
+    facts = _facts(volumes, split, settings, machine)
+    found = _found_run(folder, settings, facts)
+    if found is not None and found.get("finished"):
+        return found
+    device = resolve_device(machine.device)
+    with _on_device_errors(folder), Display(quiet) as display:
+        run = _Run(volumes, split, settings, folder, device, facts, display)
+        run.fit(machine)
+    return run.report()
+
+
+class _Run:
+    """One call of `train`: the module, what it writes and when."""
+
+    def __init__(
+        self,
+        volumes: VolumeSet,
+        split: Split,
+        settings: TrainSettings,
+        folder: Path,
+        device: torch.device,
+        facts: dict[str, Any],
+        display: Display,
+    ) -> None:
+        self.volumes, self.split, self.settings, self.folder = volumes, split, settings, folder
+        self.facts, self.display, self.device = facts, display, device
+        examples = make_examples(
+            volumes.subset(split.validation).to(device), magnitude=settings.magnitude, seed=settings.seed
+        )
+        self.module = PoseTraining(
+            settings,
+            volumes.subset(split.train),
+            examples,
+            on_step=display.step,
+            on_validated=self.keep,
+            on_stopped=self.save,
+        )
+
+    def fit(self, machine: Machine) -> None:
+        checkpoint = self.folder / CHECKPOINT
+        resume = checkpoint if checkpoint.exists() else None
+        with _quiet_lightning(), _interruptible(self.module):
+            trainer = _trainer(machine, self.device, _loggers(self.folder, resume))
+            trainer.fit(self.module, DataLoader(_Endless(), batch_size=None), ckpt_path=resume)
+
+    def keep(self, module: PoseTraining) -> None:
+        """After each validation: the weights if they are the best so far, then the checkpoint, then a line."""
+        state = module.state
+        if state.best_step == state.step:
+            facts = {**self.facts, "step": state.step, "minutes": state.seconds / 60, "validation": state.metrics}
+            save_network(
+                module.average,
+                self.folder / MODEL,
+                name=self.settings.network,
+                options=network_options(self.settings),
+                facts=facts,
+            )
+        # The checkpoint comes last: a run that is killed in between repeats a validation, it does not skip one.
+        self.save(module)
+        self.display.validated(module)
+
+    def save(self, module: PoseTraining) -> None:
+        """The checkpoint, and whose it is."""
+        # Not through trainer.save_checkpoint, which waits for the other processes of a run: they do not come here.
+        content = module.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        content["data_sha256"] = self.facts["data_sha256"]
+        module.trainer.strategy.save_checkpoint(content, self.folder / CHECKPOINT)
+
+    def report(self) -> dict[str, Any]:
+        """run.json, with the test part measured where that was asked for."""
+        module = self.module
+        state = module.state
+        finished = module.schedule.finished(state.step, state.seconds)
+        content = {**self.facts, "finished": finished, "progress": asdict(state)}
+        if module.trainer.is_global_zero:  # another process may come here before the weights are written
+            if finished and self.settings.test:
+                content["test"] = self.test()
+            write_text(self.folder / RUN, json.dumps(content, indent=2) + "\n")
+        return content
+
+    def test(self) -> dict[str, Any]:
+        """Errors of the kept network on the held-out part, beside no registration at all."""
+        part = self.volumes.subset(self.split.test).to(self.device)
+        examples = make_examples(part, magnitude=self.settings.magnitude, seed=self.settings.seed)
+        network = load_network(self.folder / MODEL, self.device)
+        return {
+            protocol: {
+                "frames": len(examples.slices[protocol]),
+                "identity_mm": float(identity_errors_mm(examples, protocol).mean()),
+                **summarise(errors_mm(network, examples, protocol)),
+                **{
+                    f"{passes}_passes": summarise(errors_mm(network, examples, protocol, passes))
+                    for passes in range(2, self.settings.passes + 1)
+                },
+            }
+            for protocol in PROTOCOLS
+        }
+
+
+class _Endless(IterableDataset[int]):
+    """Lightning wants batches; ours are drawn on the device by step number."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield 0
+
+
+def _loggers(folder: Path, resume: Path | None) -> list[Logger]:
+    path = folder / "log" / "metrics.csv"
+    earlier: list[dict[str, Any]] = []
+    if resume is not None and path.exists():
+        last = read_checkpoint(resume)["progress"]["step"]
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        earlier = [row for row in rows if row["step"] <= last]
+    # Written at each validation, or a run that is killed leaves none; Lightning removes the file of the run before.
+    table = CSVLogger(folder, name="", version="log", flush_logs_every_n_steps=1)
+    for row in earlier:
+        table.log_metrics(row, int(row["step"]))
+    if not library_version("tensorboard"):
+        return [table]
+    return [table, TensorBoardLogger(str(folder), name="", version="log")]
+
+
+def _trainer(machine: Machine, device: torch.device, loggers: list[Logger]) -> lightning.Trainer:
+    on_gpu = device.type == "cuda"
+    several = machine.devices * machine.nodes > 1
+    # The same algorithms in every run, so that two runs of one seed agree.
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    return lightning.Trainer(
+        accelerator="gpu" if on_gpu else device.type,
+        devices=[device.index] if device.index is not None else machine.devices,
+        num_nodes=machine.nodes,
+        strategy="ddp" if several else "auto",
+        max_epochs=-1,
+        logger=loggers,
+        plugins=[SafetensorsIO()],
+        sync_batchnorm=on_gpu and several,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+
+
+def _facts(volumes: VolumeSet, split: Split, settings: TrainSettings, machine: Machine) -> dict[str, Any]:
+    """What run.json and the weights say of their making."""
+    return {
+        "dataset": volumes.name,
+        "data": volumes.facts,
+        "volumes": {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+        "shape": list(volumes.shape),
+        "spacing_mm": volumes.spacing_mm,
+        "split_sha256": split.sha256(volumes.patients),
+        "settings": plain(settings),
+        "machine": asdict(machine),
+        **provenance(seed=settings.seed, data_sha256=volumes.sha256(), device=str(resolve_device(machine.device))),
+    }
+
+
+def _found_run(folder: Path, settings: TrainSettings, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """run.json of an earlier call in this folder if it may be continued, None for a fresh folder."""
+    checkpoint = folder / CHECKPOINT
+    if not checkpoint.exists():
+        return None
+    content = read_checkpoint(checkpoint)
+    earlier = from_plain(content["settings"])
+    changed = differences(earlier, settings)
+    if changed:
+        names = ", ".join(f"{name} ({getattr(earlier, name)} there)" for name in changed)
+        raise ScopeRegError(
+            f"the run there has other settings: {names}",
+            where=str(folder),
+            fix="use the same settings to go on with it, or another folder (-o) for a new run",
+        )
+    if content.get("data_sha256") != facts["data_sha256"]:
+        raise ScopeRegError(
+            "the run there was trained on other data",
+            where=str(folder),
+            fix="use the same data to go on with it, or another folder (-o) for a new run",
+        )
+    path = folder / RUN
+    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Lightning keeps its hints and advertisements to itself; errors are exceptions and pass."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for module in ("pytorch_lightning", "lightning_fabric"):
+                warnings.filterwarnings("ignore", module=module)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _interruptible(module: PoseTraining) -> Iterator[None]:
+    """The first Ctrl-C ends the run in good order after the present step, the second at once."""
+
+    def ask(*_: Any) -> None:
+        module.stop_asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: nobody presses Ctrl-C there
+        yield
+        return
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes the second Ctrl-C an exit
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _on_device_errors(folder: Path) -> Iterator[None]:
+    """Errors of the machine in words; what the last checkpoint holds is not lost."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        text = str(error)
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "not enough memory" not in text:
+            raise
+        kept = "the last checkpoint is whole" if (folder / CHECKPOINT).exists() else "nothing was written yet"
+        raise ScopeRegError(
+            f"out of memory ({kept}): {text.splitlines()[0] if text else 'no more could be had'}",
+            where="train",
+            fix="lower --batch, raise --frames-per-volume, or train on smaller volumes",
+        ) from error

@@ -1,0 +1,89 @@
+"""Display: what a training run shows; a bar with the time left on a terminal, one line per validation elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from scopereg.progress import say
+
+if TYPE_CHECKING:
+    from scopereg.training.module import PoseTraining
+
+_SECONDS_BETWEEN_UPDATES = 0.25
+
+
+class Display(AbstractContextManager["Display"]):
+    """What a run shows while it works."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown = 0.0
+        self._mark: tuple[int, float] | None = None
+
+    def __enter__(self) -> Display:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+            self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("training", total=1.0, left="")
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, module: PoseTraining) -> None:
+        """After every step; cheap."""
+        now = time.monotonic()
+        if self._mark is None:
+            self._mark = module.state.step, now
+        if self._bar is None or now - self._shown < _SECONDS_BETWEEN_UPDATES:
+            return
+        self._shown = now
+        state = module.state
+        share = module.schedule.share(state.step, state.seconds)
+        left = state.seconds * (1 - share) / share if share else 0.0
+        self._bar.update(self._task, completed=share, description=f"step {state.step}", left=f"{duration(left)} left")
+
+    def validated(self, module: PoseTraining) -> None:
+        """After every validation: one line."""
+        if self.quiet:
+            return
+        line = summary_line(module, self._rate(module))
+        (self._bar.console.print if self._bar is not None else say)(line)
+
+    def _rate(self, module: PoseTraining) -> float:
+        """Frames per second since the last line, validation included."""
+        step, now = module.state.step, time.monotonic()
+        first, since = self._mark or (step, now)
+        self._mark = step, now
+        frames = (step - first) * module.settings.batch * module.trainer.world_size
+        return frames / (now - since) if now > since else 0.0
+
+
+def summary_line(module: PoseTraining, frames_per_second: float) -> str:
+    """Step, time, loss and validation errors, with what is left."""
+    state = module.state
+    share = module.schedule.share(state.step, state.seconds)
+    left = state.seconds * (1 - share) / share if share else 0.0
+    best = "  best" if state.best_step == state.step else ""
+    return (
+        f"step {state.step:>7}  {share:4.0%}  {duration(state.seconds)} of {duration(state.seconds + left)}  "
+        f"loss {state.loss:8.3f}  honest {state.metrics['honest_mean_mm']:.2f} mm  "
+        f"paper {state.metrics['paper_mean_mm']:.2f} mm  {frames_per_second:.0f} frames/s{best}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

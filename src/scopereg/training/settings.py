@@ -1,0 +1,166 @@
+"""TrainSettings: what a training run does, declared once; two presets. Needs neither torch nor a command line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from scopereg.errors import ScopeRegError
+
+PresetName = Literal["fast", "paper"]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What decides the outcome of a training run, besides the data."""
+
+    preset: PresetName = "fast"
+    """fast: reaches the same error in far less time. paper: as published (AdamW 5e-5, batch 6, 500 epochs)."""
+    network: str = "scope-reg"
+    """Network to train, by name."""
+    norm: Literal["batch", "instance"] = "batch"
+    """Normalisation of the encoders."""
+    depth_stride: Literal[8, 4] = 8
+    """Voxels per encoded plane along depth; 8 is published, 4 keeps twice the planes (scope-reg alone)."""
+    reach: float = 1.0
+    """How far the volume's points are stretched about its centre; 1 is published (scope-reg alone)."""
+    matching: bool = False
+    """Let the depth gate compare the tokens of both images; without is published (scope-reg alone)."""
+    passes: int = 1
+    """Forward passes: 2 trains for a second one as well, with the volume resampled at the pose of the first."""
+    start: Path | None = None
+    """Weights file to start from instead of fresh weights."""
+    protocol: Literal["honest", "paper"] = "honest"
+    """honest: every frame is another acquisition. paper: frames are cut out of the volume itself, zeros outside."""
+    magnitude: float = 10.0
+    """Largest pose offset, in voxels and degrees on each axis."""
+    minutes: float | None = None
+    """Train for this long, schedules follow the clock; instead of epochs."""
+    epochs: int | None = None
+    """Train until every training volume has given this many frames; instead of minutes."""
+    batch: int = 16
+    """Frames per step, on each device."""
+    frames_per_volume: int = 4
+    """Frames of a step that share one volume, which is then encoded once; divides the batch."""
+    learning_rate: float = 4e-4
+    """Largest learning rate of AdamW."""
+    warmup: int = 300
+    """Steps until the learning rate is reached."""
+    decay_power: float = 0.9
+    """Exponent of the polynomial decay of the learning rate to zero."""
+    weight_decay: float = 0.01
+    """Weight decay of AdamW."""
+    clip: float = 50.0
+    """Largest norm of the gradient; 0 leaves it alone."""
+    loss: Literal["distance", "squared"] = "distance"
+    """What is averaged over 14 points of a cube: their distance, or as published its square, in voxels."""
+    lever_voxels: float = 43.0
+    """Half the side of that cube (rho)."""
+    coordinates: float = 0.0
+    """Weight of the distance of every cell's coordinate from where it belongs, in voxels."""
+    flow: float = 0.0
+    """Weight of L_flow, the coordinate field against that of the true pose."""
+    elasticity: float = 0.0
+    """Weight of L_phy, the elasticity residual of the coordinate field."""
+    augment: bool = True
+    """Mirror, turn, stretch and bend the volumes."""
+    average: float = 0.999
+    """Decay of the exponential moving average of the weights, which is what is kept; 0 keeps the last weights."""
+    bfloat16: bool = True
+    """Run convolutions and projections in bfloat16 on a GPU; scans and solver stay in float32."""
+    capture: bool = True
+    """On one GPU, record the step once as a CUDA graph and replay it."""
+    validate_every: int = 500
+    """Steps between validations, each of which writes a checkpoint."""
+    fold: int = 0
+    """Fold of the five-fold patient split."""
+    seed: int = 0
+    """Seed of weights, poses and draws."""
+    test: bool = False
+    """At the end, measure once on the held-out test part too."""
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            if get_origin(kind) is Literal:
+                known = get_args(kind)
+                _need(getattr(self, name) in known, name, getattr(self, name), f"use {' or '.join(map(str, known))}")
+        for name in ("batch", "frames_per_volume", "validate_every"):
+            _need(getattr(self, name) >= 1, name, getattr(self, name), "pass at least 1")
+        for name in ("learning_rate", "magnitude", "lever_voxels", "reach"):
+            _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
+        for name in ("warmup", "clip", "weight_decay", "decay_power", "coordinates", "flow", "elasticity"):
+            _need(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "pass 0 or more")
+        _need(0 <= self.average < 1, "average", self.average, "pass 0 (none) or a decay below 1, such as 0.999")
+        _need(
+            self.batch % self.frames_per_volume == 0,
+            "frames_per_volume",
+            self.frames_per_volume,
+            f"pass a divisor of the batch ({self.batch})",
+        )
+        _need(self.passes in (1, 2), "passes", self.passes, "pass 1 or 2")
+        _need(
+            self.minutes is None or 0 < self.minutes < float("inf"), "minutes", self.minutes, "pass a positive number"
+        )
+        _need(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "pass at least 1")
+        if self.minutes is not None and self.epochs is not None:
+            raise ScopeRegError(
+                "both minutes and epochs are given", where="train(minutes, epochs)", fix="pass one of them"
+            )
+
+
+def _need(good: bool, name: str, value: object, fix: str) -> None:
+    if not good:
+        raise ScopeRegError(f"{name} is {value}", where=f"train({name})", fix=fix)
+
+
+_PAPER = TrainSettings(
+    preset="paper",
+    protocol="paper",
+    batch=6,
+    frames_per_volume=1,
+    learning_rate=5e-5,
+    warmup=0,
+    clip=0.0,
+    loss="squared",
+    augment=False,
+    average=0.0,
+    bfloat16=False,
+)
+PRESETS = MappingProxyType({"fast": TrainSettings(), "paper": _PAPER})
+
+FAST_MINUTES = 9.0
+PAPER_EPOCHS = MappingProxyType({"camus": 500, "muregpro": 1500})
+
+
+def with_length(settings: TrainSettings, dataset: str) -> TrainSettings:
+    """The settings with a length, the preset's where none is given."""
+    if settings.minutes is not None or settings.epochs is not None:
+        return settings
+    if settings.preset == "paper":
+        return replace(settings, epochs=PAPER_EPOCHS.get(dataset, 500))
+    return replace(settings, minutes=FAST_MINUTES)
+
+
+def plain(settings: TrainSettings) -> dict[str, Any]:
+    """The settings as JSON knows them."""
+    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(settings).items()}
+
+
+def from_plain(values: dict[str, Any]) -> TrainSettings:
+    """The settings that `plain` made these values of."""
+    unknown = values.keys() - {field.name for field in fields(TrainSettings)}
+    if unknown:
+        raise ScopeRegError(
+            f"they hold {', '.join(sorted(unknown))}, which this version does not know",
+            where="the settings of an earlier run",
+            fix="go on with the version of scopereg that wrote them, or start a new run in another folder (-o)",
+        )
+    start = values.get("start")
+    return TrainSettings(**{**values, "start": None if start is None else Path(start)})
+
+
+def differences(one: TrainSettings, other: TrainSettings) -> list[str]:
+    """Names of the settings that differ."""
+    return [field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)]

@@ -1,0 +1,138 @@
+"""One training step: forward, loss, backward, clip, update, average; run as it is, or recorded as a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from scopereg.training.losses import LossOptions, total_loss
+from scopereg.training.settings import TrainSettings
+from scopereg.training.source import Batch
+
+RUNS_BEFORE_CAPTURE = 3  # plain steps, so that libraries have set themselves up and the optimiser has its state
+_AVERAGE_START = 10  # steps over which the average forgets the first, random weights
+
+
+class Weights:
+    """The trained network, its moving average and what updates both."""
+
+    def __init__(self, network: nn.Module, average: nn.Module, settings: TrainSettings, device: torch.device) -> None:
+        self.network, self.average, self.settings, self.device = network, average, settings, device
+        on_gpu = device.type == "cuda"
+        # As tensors on the device they can change under a recorded graph.
+        self.rate = torch.tensor(0.0, device=device)
+        self.keep = torch.tensor(0.0, device=device)
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(),
+            lr=self.rate if on_gpu else 0.0,
+            weight_decay=settings.weight_decay,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        kept, new = average.state_dict().values(), network.state_dict().values()
+        pairs = [(a, b) for a, b in zip(kept, new, strict=True) if a.is_floating_point()]
+        self._averaged, self._trained = [a for a, _ in pairs], [b for _, b in pairs]
+
+    def adopt_state(self) -> None:
+        """Make the optimiser's state that a checkpoint brought that of this device, as if it had grown here."""
+        for group in self.optimizer.param_groups:
+            # Among these the rate: a recorded graph reads this tensor, not the number that the checkpoint holds.
+            group.update(self.optimizer.defaults)
+        for weight, state in self.optimizer.state.items():
+            state["step"] = state["step"].to(weight.device)
+            # Laid out as their weights are: a checkpoint does not know of layouts, kernels do.
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.empty_like(weight).copy_(state[name])
+
+    def set_rate(self, rate: float, step: int) -> None:
+        """Learning rate and averaging of the next update."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self.keep.fill_(
+            min(self.settings.average, (1 + step) / (_AVERAGE_START + step)) if self.settings.average else 0
+        )
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the weights along their gradients and the average along with them."""
+        if self.settings.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip, foreach=True)
+        self.optimizer.step()
+        torch._foreach_mul_(self._averaged, self.keep)
+        torch._foreach_add_(self._averaged, torch._foreach_mul(self._trained, 1 - self.keep))
+
+
+class PlainStep:
+    """A step as a sequence of calls; runs anywhere. `backward` lets a distributed strategy see the backward pass."""
+
+    def __init__(self, weights: Weights, backward: Callable[[Tensor], None] = torch.Tensor.backward) -> None:
+        self.weights, self.backward = weights, backward
+        settings = weights.settings
+        self.loss_options = LossOptions(
+            settings.loss, settings.lever_voxels, settings.coordinates, settings.flow, settings.elasticity
+        )
+        self.total = torch.zeros((), device=weights.device)  # sum of the losses since it was last set to zero
+
+    def __call__(self, batch: Batch) -> None:
+        self.gradients(batch)
+        self.weights.update()
+
+    def gradients(self, batch: Batch) -> None:
+        """Gradients of the mean loss, in place of those of the step before."""
+        self.weights.optimizer.zero_grad(set_to_none=True)
+        settings, kind = self.weights.settings, self.weights.device.type
+        # Casts are not cached: a graph must repeat them with every new value of the weights.
+        with torch.autocast(kind, torch.bfloat16, enabled=settings.bfloat16 and kind == "cuda", cache_enabled=False):
+            result = self.weights.network(batch.slices, batch.volumes)
+        loss = total_loss(result, batch.poses, self.loss_options).mean()
+        self.backward(loss)
+        self.total += loss.detach()
+
+
+class CapturedStep:
+    """The same step recorded once and replayed: hundreds of launches become one. One shape of batch, one GPU."""
+
+    def __init__(self, step: PlainStep) -> None:
+        self.step = step
+        self.runs = 0
+        self.inputs: Batch | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def total(self) -> Tensor:
+        return self.step.total
+
+    def __call__(self, batch: Batch) -> None:
+        if self.runs < RUNS_BEFORE_CAPTURE:
+            self._run_aside(batch)
+        else:
+            if self.graph is None:
+                self._capture(batch)
+            assert self.graph is not None
+            assert self.inputs is not None
+            for place, value in zip(self.inputs, batch, strict=True):
+                place.copy_(value)
+            self.graph.replay()
+        self.runs += 1
+
+    def _run_aside(self, batch: Batch) -> None:
+        # Capture wants the steps before it on another stream than the default one.
+        main, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(main)
+        with torch.cuda.stream(aside):
+            self.step(batch)
+        main.wait_stream(aside)
+
+    def _capture(self, batch: Batch) -> None:
+        self.inputs = Batch(*(value.clone() for value in batch))
+        self.step.weights.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            self.step(self.inputs)
+        self.graph = graph

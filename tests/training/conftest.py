@@ -1,0 +1,47 @@
+"""A set of volumes that trains in a second, a folder that takes its checkpoints with it, and one thread."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scopereg.data.store import VolumeSet
+
+SHAPE = (16, 24, 24)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Sums in one order: runs are compared bit by bit, also with those of other processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_set() -> Callable[..., VolumeSet]:
+    """Smooth random volumes, each of a patient of its own."""
+
+    def make(
+        count: int = 10, shape: tuple[int, int, int] = SHAPE, margin: tuple[int, int, int] = (0, 0, 0), seed: int = 0
+    ) -> VolumeSet:
+        low = torch.rand(count, 1, 4, 6, 6, generator=torch.Generator().manual_seed(seed))
+        stored = tuple(n + 2 * m for n, m in zip(shape, margin, strict=True))
+        smooth = F.interpolate(low, stored, mode="trilinear", align_corners=True)[:, 0]
+        names = tuple(f"patient{row}" for row in range(count))
+        return VolumeSet("tiny", (smooth * 255).round().byte(), 0.5, names, names, margin=margin)
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a run, removed afterwards: pytest keeps its own, and a checkpoint has a hundred megabytes."""
+    yield tmp_path / "run"
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
