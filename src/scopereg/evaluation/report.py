@@ -3,74 +3,143 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scopereg.evaluation.tables import Block, Table, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
 
 _STYLE = """
-:root { --ink:#e8eaed; --dim:#9aa0a6; --back:#111418; --panel:#1a1f25; --line:#2c333b; --good:#4cc38a; --bad:#ff7a59; }
+:root { --ink:#e8eaed; --dim:#9aa0a6; --back:#111418; --panel:#1a1f25; --line:#2c333b; --good:#4cc38a; --bad:#ff7a59;
+  --c0:#4cc38a; --c1:#f2b155; --c2:#6cb6ff; --c3:#f08bb4; --c4:#b39df3; --c5:#ff7a59; --c6:#5fd3d3; --c7:#d3c94b;
+  --none:#8b95a1 }
 * { box-sizing:border-box } body { margin:0; background:var(--back); color:var(--ink);
   font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif }
 main { max-width:1080px; margin:0 auto; padding:32px 20px 64px } h1 { font-size:26px; margin:0 0 4px }
-h2 { font-size:18px; margin:36px 0 10px } p { margin:6px 0; max-width:72ch } .dim { color:var(--dim) }
+h2 { font-size:18px; margin:36px 0 10px } h3 { font-size:15px; margin:24px 0 8px; font-weight:600 }
+p { margin:6px 0; max-width:72ch } .dim { color:var(--dim) } a { color:var(--c2) }
+nav { margin:20px 0; padding:12px 18px; background:var(--panel); border:1px solid var(--line); border-radius:10px }
+nav ol { margin:0; padding-left:22px; columns:400px; column-gap:36px } nav ol > li { break-inside:avoid }
+nav ul { margin:0; padding-left:18px; list-style:none; font-size:.87em }
 .cards { display:flex; flex-wrap:wrap; gap:12px; margin:20px 0 } .card { background:var(--panel);
   border:1px solid var(--line); border-radius:10px; padding:12px 18px; min-width:150px }
 .card b { display:block; font-size:24px; font-weight:650 } .card span { color:var(--dim); font-size:13px }
 table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th,td { text-align:right;
   padding:6px 10px; border-bottom:1px solid var(--line) } th { color:var(--dim); font-weight:500 }
 th:first-child,td:first-child { text-align:left } .scroll { overflow-x:auto }
-.good { color:var(--good) } .bad { color:var(--bad) }
+.paged { max-width:1240px } .tight { font-size:13px } .tight th,.tight td { padding:5px 7px }
+.tight th { vertical-align:bottom } .tight td { white-space:nowrap }
+.tight th:first-child,.tight td:first-child { position:sticky; left:0; background:var(--back) }
+.words th,.words td { text-align:left } .block td { color:var(--dim); font-style:italic; padding-top:12px }
+.published td { color:var(--dim) } .notes { color:var(--dim); font-size:13px; margin:6px 0; padding-left:18px }
+.notes li { max-width:110ch } .good { color:var(--good) } .bad { color:var(--bad) }
 figure { margin:12px 0; background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px }
 svg { width:100%; height:auto; display:block } svg text { fill:var(--dim); font-size:12px } .end { text-anchor:end }
+svg .name { fill:var(--ink) } .ring { fill:var(--panel); stroke:var(--ink); stroke-width:1.5 }
 .middle { text-anchor:middle } .grid { stroke:var(--line) } .mark { stroke:var(--dim); stroke-dasharray:2 4 }
 figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px } .key i { display:inline-block; width:12px;
   height:12px; border-radius:3px; margin-right:6px; vertical-align:-1px }
 .strip { display:grid; grid-template-columns:110px repeat(auto-fit,minmax(130px,1fr)); gap:10px; align-items:start;
   padding:10px 0; border-bottom:1px solid var(--line) }
-.strip img { width:100%; border-radius:6px; background:#000; display:block }
-.strip small { color:var(--dim) } pre { background:var(--panel); padding:14px;
+.strip img { width:100%; border-radius:6px; background:#000; display:block } .strip img + img { margin-top:4px }
+.strip small { color:var(--dim); overflow-wrap:anywhere } pre { background:var(--panel); padding:14px;
   border-radius:10px; border:1px solid var(--line); overflow-x:auto; font-size:12.5px }
-@media (max-width:640px) { .strip { grid-template-columns:repeat(2,1fr) } .strip > div { grid-column:1/-1 } }
+details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
+@media (max-width:640px) { .strip { grid-template-columns:repeat(2,1fr) } .strip > div { grid-column:1/-1 }
+  figure svg { min-width:540px } }
+@page { size:A4 landscape; margin:12mm }
+@media print {
+  :root { --ink:#111; --dim:#4a5157; --back:#fff; --panel:#fff; --line:#c9ced3; --good:#0f7a48; --bad:#b3340f;
+    --c0:#0f7a48; --c1:#b36b00; --c2:#1561b0; --c3:#b02a66; --c4:#5f3fc0; --c5:#b3340f; --c6:#0b7a7a; --c7:#7a7200;
+    --none:#6b747d }
+  * { print-color-adjust:exact; -webkit-print-color-adjust:exact } main { max-width:none; padding:0 }
+  body { font-size:12px } h1 { font-size:20px } h2 { font-size:16px; margin-top:0 } p { max-width:none }
+  h3 { font-size:13px; margin:14px 0 4px } a { color:inherit; text-decoration:none }
+  .cards { margin:8px 0 } .card { padding:8px 14px } .card b { font-size:18px }
+  .tight { font-size:9.5px } .tight th,.tight td { padding:3px 4px; white-space:normal } .notes { font-size:10px }
+  .tight th:first-child,.tight td:first-child { position:static; background:none }
+  pre { white-space:pre-wrap; overflow-wrap:anywhere; font-size:10px } details { display:none }
+  h2,h3 { break-after:avoid } .strip,figure,tr,.card,.scroll { break-inside:avoid } .scroll { overflow:visible }
+  .paged h2 { break-before:page } .paged nav + h2 { break-before:auto; margin-top:24px } figure { max-width:165mm }
+  .strip { grid-template-columns:100px repeat(auto-fit,minmax(90px,1fr)); padding:6px 0 } .strip span { max-width:90px }
+  .strip small { font-size:9px; line-height:1.25; display:block; margin-top:2px } figcaption { font-size:10px }
+}
 """
 
 
 class Picture(NamedTuple):
-    """A picture with the words below it."""
+    """A picture with the words below it, and another between the two where there is one."""
 
     caption: str
     pixels: Pixels
+    below: Pixels | None = None
+
+
+class Entry(NamedTuple):
+    """A line of the contents."""
+
+    anchor: str
+    text: str
+    level: int
 
 
 class Report:
-    """Collects sections in order and writes them as one file."""
+    """Collects sections in order and writes them as one file; with contents, each section prints on a new page."""
 
-    def __init__(self, title: str, lead: str) -> None:
+    def __init__(self, title: str, lead: str, *, contents: bool = False) -> None:
         self.title = title
-        self._parts = [f"<h1>{escape(title)}</h1><p class='dim'>{escape(lead)}</p>"]
+        self._head = f"<h1>{escape(title)}</h1><p class='dim'>{escape(lead)}</p>"
+        self._contents = contents
+        self._entries: list[Entry] = []
+        self._parts: list[str] = []
 
     def heading(self, text: str, explanation: str = "") -> None:
-        self._parts.append(
-            f"<h2>{escape(text)}</h2>" + (f"<p class='dim'>{escape(explanation)}</p>" if explanation else "")
-        )
+        self._heading(text, explanation, 2)
+
+    def subheading(self, text: str, explanation: str = "") -> None:
+        self._heading(text, explanation, 3)
+
+    def text(self, paragraph: str) -> None:
+        self._parts.append(f"<p>{escape(paragraph)}</p>")
+
+    def notes(self, notes: Iterable[str]) -> None:
+        """Small print."""
+        lines = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        self._parts += [f"<ul class='notes'>{lines}</ul>"] if lines else []
 
     def cards(self, cards: dict[str, str]) -> None:
         """Large figures with their meaning below."""
         body = "".join(f"<div class='card'><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in cards.items())
         self._parts.append(f"<div class='cards'>{body}</div>")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[bool] | None = None) -> None:
-        """Rows of text; `marks` colours a row's last cell as good or bad."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        marks: Sequence[bool] | None = None,
+        *,
+        style: str = "",
+    ) -> None:
+        """Rows of text; `marks` colours a row's last cell as good or bad; styles are tight and words."""
         head = "".join(f"<th>{escape(c)}</th>" for c in columns)
         lines = []
         for index, row in enumerate(rows):
-            style = "" if marks is None else (" class='good'" if marks[index] else " class='bad'")
-            cells = "".join(f"<td>{escape(c)}</td>" for c in row[:-1]) + f"<td{style}>{escape(row[-1])}</td>"
+            mark = "" if marks is None else (" class='good'" if marks[index] else " class='bad'")
+            cells = "".join(f"<td>{escape(c)}</td>" for c in row[:-1]) + f"<td{mark}>{escape(row[-1])}</td>"
             lines.append(f"<tr>{cells}</tr>")
-        self._parts.append(f"<div class='scroll'><table><tr>{head}</tr>{''.join(lines)}</table></div>")
+        look = f" class='{style}'" if style else ""
+        self._parts.append(f"<div class='scroll'><table{look}><tr>{head}</tr>{''.join(lines)}</table></div>")
+
+    def comparison(self, table: Table) -> None:
+        """A table of `compare`: blocks under their labels, the best in bold, the notes below."""
+        arrows = {"low": "\u00a0↓", "high": "\u00a0↑", "": ""}
+        head = "".join(f"<th>{escape(column.title + arrows[column.better])}</th>" for column in table.columns)
+        lines = [line for block in table.blocks for line in _block_lines(table, block)]
+        self._parts.append(f"<div class='scroll'><table class='tight'><tr>{head}</tr>{''.join(lines)}</table></div>")
+        self.notes(table.notes)
 
     def chart(self, svg: str) -> None:
         """A chart made by `charts`."""
@@ -78,13 +147,15 @@ class Report:
 
     def strip(self, title: str, note: str, pictures: Sequence[Picture]) -> None:
         """A row of pictures with a title at its left."""
-        images = "".join(
-            f"<span><img alt='{escape(p.caption)}' src='{data_uri(p.pixels)}'><small>{escape(p.caption)}</small></span>"
-            for p in pictures
-        )
+        images = "".join(f"<span>{_images(p)}<small>{escape(p.caption)}</small></span>" for p in pictures)
         self._parts.append(
             f"<div class='strip'><div><b>{escape(title)}</b><br><small>{escape(note)}</small></div>{images}</div>"
         )
+
+    def details(self, summary: str, facts: dict[str, Any]) -> None:
+        """Facts that open on a click; they are not printed."""
+        body = escape(json.dumps(facts, indent=2, ensure_ascii=False))
+        self._parts.append(f"<details><summary>{escape(summary)}</summary><pre>{body}</pre></details>")
 
     def facts(self, facts: dict[str, Any]) -> None:
         """How the report was made."""
@@ -92,12 +163,51 @@ class Report:
         self._parts.append(f"<pre>{escape(json.dumps(facts, indent=2, ensure_ascii=False))}</pre>")
 
     def html(self) -> str:
-        body = "\n".join(self._parts)
+        body = "\n".join([self._head, *([_contents(self._entries)] if self._contents else []), *self._parts])
+        look = " class='paged'" if self._contents else ""
         return (
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width,initial-scale=1'>"
-            f"<title>{escape(self.title)}</title><style>{_STYLE}</style></head><body><main>{body}</main></body></html>\n"
+            f"<title>{escape(self.title)}</title><style>{_STYLE}</style></head>"
+            f"<body><main{look}>{body}</main></body></html>\n"
         )
 
     def save(self, path: Path | str) -> Path:
         return write_text(path, self.html())
+
+    def _heading(self, text: str, explanation: str, level: int) -> None:
+        words = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in text.lower())
+        anchor = "-".join([*words.split(), str(len(self._entries) + 1)])
+        self._entries.append(Entry(anchor, text, level))
+        body = f"<p class='dim'>{escape(explanation)}</p>" if explanation else ""
+        self._parts.append(f"<h{level} id='{anchor}'>{escape(text)}</h{level}>{body}")
+
+
+def _contents(entries: Sequence[Entry]) -> str:
+    lines: list[str] = []
+    for entry in entries:
+        link = f"<a href='#{entry.anchor}'>{escape(entry.text)}</a>"
+        if entry.level == 2 or not lines:
+            lines.append(link)
+        else:
+            lines[-1] += f"<ul><li>{link}</li></ul>"
+    return f"<nav><ol>{''.join(f'<li>{line}</li>' for line in lines)}</ol></nav>"
+
+
+def _block_lines(table: Table, block: Block) -> list[str]:
+    """The rows of a block, below its label where there are several; what was published looks unlike results."""
+    source = block.facts.get("source", "results")
+    lines = [f"<tr class='block'><td colspan='{len(table.columns)}'>{escape(block.label)}</td></tr>"]
+    lines = lines if len(table.blocks) > 1 else []
+    best = table.best(block)
+    for index, row in enumerate(block.rows):
+        words = [escape(cell_text(cell, column)) for cell, column in zip(row, table.columns, strict=True)]
+        words = [f"<b>{word}</b>" if (index, place) in best else word for place, word in enumerate(words)]
+        look = "" if source == "results" else " class='published'"
+        lines.append(f"<tr{look}>{''.join(f'<td>{word}</td>' for word in words)}</tr>")
+    return lines
+
+
+def _images(picture: Picture) -> str:
+    shown = [pixels for pixels in (picture.pixels, picture.below) if pixels is not None]
+    return "".join(f"<img alt='{escape(picture.caption)}' src='{data_uri(pixels)}'>" for pixels in shown)

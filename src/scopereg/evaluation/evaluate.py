@@ -1,0 +1,144 @@
+"""`scopereg evaluate`: methods over the frames of a fold, under each protocol and magnitude."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from scopereg.data.datasets import load_dataset
+from scopereg.data.phantom.anatomy import ANATOMIES
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.poses import FRAMES_PER_CASE
+from scopereg.data.splits import Split, split_set
+from scopereg.data.store import VolumeSet
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation import methods
+from scopereg.evaluation.metrics import SUCCESS_MM
+from scopereg.evaluation.results import FrameResult, is_failure, read_results
+from scopereg.evaluation.runner import EvaluateSettings, evaluate
+from scopereg.evaluation.sweeps import evaluate_sweep
+from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
+from scopereg.options import EvaluateOptions
+from scopereg.progress import counting
+
+
+def run(options: EvaluateOptions) -> int:
+    """Evaluate everything asked for, then print the means."""
+    console = Console()
+    if not options.methods or not options.protocols or not options.magnitudes:
+        raise ScopeRegError(
+            "nothing to evaluate", where="scopereg evaluate", fix="name at least one method, protocol and magnitude"
+        )
+    chosen = [methods.create(name, options.device) for name in options.methods]  # wrong names before long work
+    if options.dataset == "sweep":
+        paths, title = _sweep(options, chosen)
+    else:
+        paths, title = _fold(options, chosen)
+    console.print(_table(paths, title))
+    console.print(f"results: {options.output}    tables: scopereg compare {options.output}", soft_wrap=True)
+    return 0
+
+
+def _fold(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+    """Results files of a part of a fold, and their title."""
+    volumes, split = _load(options)
+    paths = []
+    for magnitude, protocol, method in product(options.magnitudes, options.protocols, chosen):
+        settings = EvaluateSettings(
+            protocol, magnitude, options.fold, options.part, FRAMES_PER_CASE, options.seed, options.cases
+        )
+        with counting(f"{method.name}, {protocol}, pm {magnitude:g}") as progress:
+            paths.append(evaluate(volumes, split, method, settings, options.output, progress=progress))
+    return paths, f"{volumes.name}, fold {options.fold}, {options.part} part"
+
+
+def _sweep(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+    """Results files of the held-out frames of a tracked sweep, and their title."""
+    if options.data is None:
+        raise ScopeRegError(
+            "no sweep is given", where="--data", fix="pass a PLUS sequence (.igs.mha) or a .npz file of a tracked sweep"
+        )
+    if options.data.suffix == ".npz":
+        sweep = read_npz_sweep(options.data)
+    else:
+        sweep = read_plus_sequence(options.data, options.calibration)
+    paths = []
+    for magnitude, method in product(options.magnitudes, chosen):
+        settings = EvaluateSettings("real", magnitude, seed=options.seed, frames=1)
+        with counting(f"{method.name}, real, pm {magnitude:g}") as progress:
+            path = evaluate_sweep(
+                sweep,
+                method,
+                settings,
+                options.output,
+                spacing_mm=options.spacing_mm,
+                held_out=options.held_out,
+                progress=progress,
+            )
+        paths.append(path)
+    return paths, f"{sweep.name}, held-out frames against the tracker, {options.spacing_mm:g} mm"
+
+
+def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
+    """The volumes and their split; phantoms are new patients, so that all of them are a test."""
+    if options.dataset in ANATOMIES and options.data is None:
+        with counting("making phantoms") as progress:
+            volumes = make_phantoms(
+                options.dataset,
+                options.count,
+                seed=options.first_seed,
+                frames=FRAMES_PER_CASE,
+                magnitude=options.magnitudes[0],
+                device="cpu",
+                progress=progress,
+            )
+        _check_phantoms(options)
+        every = tuple(range(len(volumes)))
+        return volumes, Split((), (), every, "phantoms that no model was trained on")
+    with counting("reading") as progress:
+        volumes = load_dataset(
+            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+        )
+    return volumes, split_set(volumes, options.fold, options.seed)
+
+
+def _check_phantoms(options: EvaluateOptions) -> None:
+    if len(options.magnitudes) > 1 and "honest" in options.protocols:
+        raise ScopeRegError(
+            "honest frames of phantoms are acquired for one magnitude",
+            where="--magnitudes",
+            fix="evaluate one magnitude at a time",
+        )
+    if options.part != "test":
+        raise ScopeRegError("phantoms made here are all a test", where="--part", fix="use --part test")
+
+
+def _table(paths: list[Path], title: str) -> Table:
+    table = Table(title=title)
+    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ms"):
+        table.add_column(name, justify="left" if name in ("protocol", "method") else "right")
+    for path in paths:
+        rows, _ = read_results(path)
+        table.add_row(*_summary(rows))
+    return table
+
+
+def _summary(rows: list[FrameResult]) -> list[str]:
+    errors = sorted(row.mtre_mm for row in rows)
+    p95 = errors[min(len(errors) - 1, round(0.95 * (len(errors) - 1)))]
+    good = sum(not is_failure(row, SUCCESS_MM) for row in rows)
+    first = rows[0]
+    return [
+        first.protocol,
+        f"{first.magnitude:g}",
+        first.method,
+        str(len(rows)),
+        f"{sum(errors) / len(errors):.2f}",
+        f"{p95:.2f}",
+        f"{errors[-1]:.2f}",
+        f"{good / len(rows):.1%}",
+        f"{sum(row.time_ms for row in rows) / len(rows):.0f}",
+    ]

@@ -1,0 +1,118 @@
+"""Methods by name: what locates frames in a volume, all through one call, so that they can be compared."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from scopereg.devices import resolve_device
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.geometry import VoxelPoses
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.networks.passes import locate
+from scopereg.registration import model as models
+
+
+class Located(NamedTuple):
+    """Where a method says that frames lie."""
+
+    poses: VoxelPoses  # (F, ...), centred voxels
+    confidence: Tensor  # (F,), larger is surer; NaN where the method gives none
+    time_ms: Tensor  # (F,)
+
+
+class Method(Protocol):
+    """Anything that finds frames (F, H, W) in a volume (D, H, W), both in [0, 1]."""
+
+    name: str
+    facts: dict[str, Any]  # what decides its results: settings, the hash of its weights
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located: ...
+
+
+class Identity:
+    """No registration: every frame on the middle plane."""
+
+    name = "identity"
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        count = len(frames)
+        nothing = torch.zeros(count)
+        return Located(VoxelPoses(torch.eye(3).repeat(count, 1, 1), torch.zeros(count, 3)), nothing / 0, nothing)
+
+
+class NetworkMethod:
+    """A network with its weights; the frames of a call share the volume, and its time."""
+
+    def __init__(self, model: models.Model, passes: int = 1) -> None:
+        self.name = model.name if passes == 1 else f"{model.name} x{passes}"
+        self.model, self.passes = model, passes
+        self.facts = {"weights": model.facts, "passes": passes, "device": str(model.device)}
+
+    @torch.inference_mode()
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        begin = time.perf_counter()
+        device = self.model.device
+        found = locate(self.model.network, frames.to(device), volume[None].to(device), self.passes)
+        poses = VoxelPoses(found.rotation.cpu(), found.translation.cpu())
+        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
+        nothing = torch.full((len(frames),), math.nan)
+        return Located(poses, nothing, torch.full((len(frames),), each_ms))
+
+
+class SimpleItkMethod:
+    """Mutual information in SimpleITK, from the middle plane; its similarity is its confidence."""
+
+    name = "simpleitk-mi"
+
+    def __init__(self) -> None:
+        from scopereg.registration.classical import MutualInformationOptions
+
+        self.facts = {"options": {key: str(value) for key, value in vars(MutualInformationOptions()).items()}}
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        from scopereg.registration.classical import register_mutual_information
+
+        reference = Volume(volume.cpu(), spacing_mm)
+        images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
+        results = [register_mutual_information(image, reference) for image in images]
+        pairs = zip(results, images, strict=True)
+        poses = [pose_to_voxels(result.pose, image, reference) for result, image in pairs]
+        return Located(
+            VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses])),
+            torch.tensor([r.similarity for r in results]),
+            torch.tensor([r.time_ms for r in results]),
+        )
+
+
+_PLAIN: dict[str, Callable[[], Method]] = {"identity": Identity, "simpleitk-mi": SimpleItkMethod}
+
+
+def names() -> tuple[str, ...]:
+    """Methods that need no weights of one's own."""
+    return (*_PLAIN, *models.names())
+
+
+def create(name: str, device: str = "auto") -> Method:
+    """A method by name, or a network from a .safetensors file; `NAME:2` lets a network look twice."""
+    resolve_device(device)
+    base, _, passes = name.partition(":") if not Path(name).exists() else (name, "", "")
+    if base in _PLAIN and not passes:
+        return _PLAIN[base]()
+    known = base in models.names() or Path(base).suffix == ".safetensors"
+    if not known or (passes and not (passes.isdigit() and 1 <= int(passes) <= 9)):
+        raise ScopeRegError(
+            f"unknown method {name!r}{did_you_mean(base, names())}",
+            where="--method",
+            fix=f"use {', '.join(names())} or the path of a .safetensors file; :2 behind a network makes two passes",
+        )
+    return NetworkMethod(models.load(base, device), int(passes or 1))

@@ -1,0 +1,168 @@
+"""Results: one CSV row per frame, with how it was made in the header; written row by row, read back as columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import write_text
+
+FORMAT = "scopereg-results-1"
+_MARK = "# "
+
+
+@dataclass(frozen=True)
+class FrameResult:
+    """One frame located by one method, and how well. NaN where a number does not exist."""
+
+    dataset: str  # such as "camus", "CAMUS-M": as the user named the set
+    protocol: str  # paper, honest or real
+    magnitude: float  # voxels and degrees; 0 for tracked sweeps
+    fold: int
+    method: str
+    case: str
+    patient: str
+    frame: int
+    start_mm: float  # mTRE before registration
+    mtre_mm: float
+    translation_mm: float
+    rotation_deg: float  # of the Euler angles, as published
+    geodesic_deg: float
+    dice: float
+    hd95_mm: float
+    ncc: float
+    ssim: float
+    confidence: float  # of the method, larger is surer
+    time_ms: float
+    true_tx: float  # the true pose, voxels and degrees of R = Rz Ry Rx
+    true_ty: float
+    true_tz: float
+    true_rx: float
+    true_ry: float
+    true_rz: float
+    found_tx: float  # and the one found
+    found_ty: float
+    found_tz: float
+    found_rx: float
+    found_ry: float
+    found_rz: float
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells a frame from the others of its file."""
+        return self.case, self.frame
+
+    @property
+    def run(self) -> tuple[str, str, float, int, str]:
+        """What tells a run from others."""
+        return self.dataset, self.protocol, self.magnitude, self.fold, self.method
+
+
+class ResultsFile(NamedTuple):
+    """A file, its rows, and how they were made."""
+
+    path: Path
+    rows: list[FrameResult]
+    facts: dict[str, Any]
+
+
+COLUMNS = tuple(field.name for field in fields(FrameResult))
+_TYPES = get_type_hints(FrameResult)
+
+
+def write_results(path: Path | str, rows: Iterable[FrameResult], facts: dict[str, Any]) -> Path:
+    """Write a whole file, or nothing: the facts as JSON in a comment, the columns, one row per frame."""
+    text = io.StringIO()
+    text.write(f"{_MARK}{json.dumps({'format': FORMAT, **facts}, sort_keys=True)}\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return write_text(path, text.getvalue())
+
+
+def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
+    """Rows and facts of a file; an error where it is none of ours or its columns differ."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="check the path") from error
+    facts = _facts(lines[0], path) if lines else {}
+    if facts.get("format") != FORMAT or len(lines) < 2 or tuple(next(csv.reader(lines[1:2]))) != COLUMNS:
+        raise ScopeRegError(
+            "not a results file of this version", where=str(path), fix="make it again with scopereg evaluate"
+        )
+    return [parse_row(values, number, path) for number, values in enumerate(csv.DictReader(lines[1:]), start=3)], facts
+
+
+def read_files(paths: Sequence[Path | str]) -> list[ResultsFile]:
+    """Files, and all .csv files in folders, each once; an error where two have the same frame of a run."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        found += sorted(path.rglob("*.csv")) if path.is_dir() else [path]
+    if not found:
+        raise ScopeRegError(
+            f"no results in {', '.join(map(str, paths)) or 'nothing'}",
+            where="results",
+            fix="pass files or folders that scopereg evaluate wrote",
+        )
+    files = [ResultsFile(path, *read_results(path)) for path in dict.fromkeys(found)]
+    _check_one_part(files)
+    seen: set[tuple[Any, ...]] = set()
+    for row in (row for file in files for row in file.rows):
+        place = (*row.run, *row.key)
+        if place in seen:
+            raise ScopeRegError(
+                f"{row.method} has case {row.case}, frame {row.frame} twice ({row.dataset}, {row.protocol}, "
+                f"pm {row.magnitude:g}, fold {row.fold})",
+                where="results",
+                fix="pass each run once",
+            )
+        seen.add(place)
+    return files
+
+
+def read_many(paths: Sequence[Path | str]) -> list[FrameResult]:
+    """Rows of several files and of all .csv files in folders, none twice."""
+    return [row for file in read_files(paths) for row in file.rows]
+
+
+def _check_one_part(files: Sequence[ResultsFile]) -> None:
+    parts = {str(file.facts.get("settings", {}).get("part", "test")): file.path for file in files}
+    if len(parts) > 1:
+        raise ScopeRegError(
+            f"results of several parts of the data: {', '.join(f'{part} ({path})' for part, path in parts.items())}",
+            where="results",
+            fix="pass those of one part: nobody should read validation figures as a test",
+        )
+
+
+def _facts(line: str, path: Path | str) -> dict[str, Any]:
+    try:
+        content = json.loads(line.removeprefix(_MARK)) if line.startswith(_MARK) else {}
+    except json.JSONDecodeError as error:
+        raise ScopeRegError(
+            f"the header is damaged: {error}", where=str(path), fix="make it again with scopereg evaluate"
+        ) from error
+    return content if isinstance(content, dict) else {}
+
+
+def parse_row(values: dict[str, str], number: int, path: Path | str) -> FrameResult:
+    """A row from the words of a file; `number` is its line."""
+    try:
+        return FrameResult(**{name: _TYPES[name](values[name]) for name in COLUMNS})
+    except (TypeError, ValueError, KeyError) as error:
+        raise ScopeRegError(
+            f"line {number} is damaged: {error}", where=str(path), fix="make it again with scopereg evaluate"
+        ) from error
+
+
+def is_failure(row: FrameResult, threshold_mm: float) -> bool:
+    """Whether a frame is farther off than the threshold, or was not located at all."""
+    return math.isnan(row.mtre_mm) or row.mtre_mm > threshold_mm

@@ -1,0 +1,76 @@
+"""The real protocol: frames of a tracked sweep sought in a volume compounded from the others, against the tracker."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from scopereg.data.sweep import TrackedSweep
+from scopereg.data.tracked import RealCase, around, held_out_blocks, real_case, start_poses
+from scopereg.evaluation.examples import CaseExamples
+from scopereg.evaluation.methods import Method
+from scopereg.evaluation.results import FrameResult
+from scopereg.evaluation.runner import (
+    EvaluateSettings,
+    Origin,
+    Progress,
+    case_rows,
+    collect,
+    file_name,
+    run_facts,
+)
+from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
+from scopereg.io.files import output_folder
+from scopereg.provenance import tensors_sha256
+
+SHAPE = (32, 128, 128)  # of the part of the reference around a start pose
+
+
+def evaluate_sweep(
+    sweep: TrackedSweep,
+    method: Method,
+    settings: EvaluateSettings,
+    folder: Path | str,
+    *,
+    spacing_mm: float,
+    shape: tuple[int, int, int] = SHAPE,
+    held_out: tuple[int, int] = (5, 5),
+    progress: Progress | None = None,
+) -> Path:
+    """The file with one row per held-out frame; the reference contains none of them, `held_out` blocks of so many.
+
+    Each frame is sought around a start pose within +-magnitude of the tracked one, in the part of the reference of
+    `shape` that lies there. The identity is the start.
+    """
+    rows = held_out_blocks(len(sweep), *held_out)
+    case = real_case(sweep, rows, None, spacing_mm, (shape[1], shape[2]))
+    starts = start_poses(case.truth, settings.magnitude, settings.seed, shape)
+    data_sha256 = tensors_sha256(case.reference.volume.array, case.images, *case.truth)
+    facts = run_facts(data_sha256, method, settings, f"held-out rows {list(case.rows)}, {spacing_mm:g} mm, {shape}")
+    work = {
+        f"{sweep.name}-{row:04d}": partial(_frame_rows, case, index, starts, shape, method, settings)
+        for index, row in enumerate(case.rows)
+    }
+    return collect(output_folder(folder) / file_name(sweep.name, method.name, settings), facts, work, progress)
+
+
+def _frame_rows(
+    case: RealCase,
+    index: int,
+    starts: VoxelPoses,
+    shape: tuple[int, int, int],
+    method: Method,
+    settings: EvaluateSettings,
+) -> list[FrameResult]:
+    only = slice(index, index + 1)
+    start, truth = (VoxelPoses(p.rotation[only].float(), p.translation[only].float()) for p in (starts, case.truth))
+    (volume,) = around(case.reference, start, shape)
+    examples = CaseExamples(
+        volume.array, None, case.frames[index].array[None].to(torch.float32), compose_poses(invert_poses(start), truth)
+    )
+    spacing_mm = volume.isotropic_spacing_mm
+    found = method.locate(examples.frames, examples.volume, spacing_mm)
+    origin = Origin(case.name, f"{case.name}-{case.rows[index]:04d}", case.name, spacing_mm)
+    return case_rows(origin, method.name, settings, examples, found)

@@ -1,0 +1,194 @@
+"""Evaluation rows: one per frame, the same in every run, resumed where a run was killed, never mixed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from scopereg.cli import main
+from scopereg.data import phantom
+from scopereg.data.poses import evaluation_poses
+from scopereg.data.splits import Split
+from scopereg.data.store import AcquiredFrames, VolumeSet, save_set
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation import methods
+from scopereg.evaluation.examples import case_examples
+from scopereg.evaluation.methods import Located
+from scopereg.evaluation.results import read_results
+from scopereg.evaluation.runner import EvaluateSettings, Journal, evaluate, file_name
+from scopereg.geometry import VoxelPoses, sample_slice
+from scopereg.networks import create
+from scopereg.networks.weights import save_network
+
+PAPER = EvaluateSettings("paper", magnitude=3)
+
+
+def make_set(count: int = 4, labels: bool = True) -> VolumeSet:
+    generator = torch.Generator().manual_seed(5)
+    coarse = torch.rand(count, 1, 4, 6, 6, generator=generator)
+    volumes = torch.nn.functional.interpolate(coarse, (16, 32, 32), mode="trilinear")[:, 0]
+    names = tuple(f"case{n}" for n in range(count))
+    classes = (volumes > 0.5).byte() if labels else None
+    return VolumeSet("tiny", (volumes * 255).byte(), 0.5, names, names, labels=classes, margin=(0, 4, 4))
+
+
+def whole(volumes: VolumeSet) -> Split:
+    return Split((), (), tuple(range(len(volumes))), "all")
+
+
+class Oracle:
+    """Knows the poses of the paper frames, and how often it was asked."""
+
+    name = "oracle"
+
+    def __init__(self, volumes: VolumeSet, *, fail_after: int | None = None) -> None:
+        self.facts: dict[str, Any] = {"knows": "everything"}
+        self.volumes, self.asked, self.fail_after = volumes, 0, fail_after
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        if self.asked == self.fail_after:
+            raise KeyboardInterrupt
+        rows = [
+            row for row in range(len(self.volumes)) if self.volumes.references(torch.tensor([row]))[0].equal(volume)
+        ]
+        self.asked += 1
+        poses = evaluation_poses([self.volumes.cases[rows[0]]], self.volumes.shape, 3)
+        return Located(poses, torch.ones(len(frames)), torch.ones(len(frames)))
+
+
+def test_a_method_that_knows_the_truth_has_no_error(tmp_path: Path) -> None:
+    volumes = make_set()
+    rows, facts = read_results(evaluate(volumes, whole(volumes), Oracle(volumes), PAPER, tmp_path))
+    assert len(rows) == 4 * 4
+    assert max(row.mtre_mm for row in rows) < 1e-4
+    assert min(row.start_mm for row in rows) > 0
+    assert {row.dice for row in rows} == {1.0}
+    assert min(row.ncc for row in rows) > 0.999
+    assert [(row.found_tx, row.found_rz) for row in rows] == [(row.true_tx, row.true_rz) for row in rows]
+    assert facts["data_sha256"] == volumes.sha256()
+    assert facts["versions"]["torch"]
+    assert [path.name for path in tmp_path.iterdir()] == [file_name("tiny", "oracle", PAPER)]
+
+
+def test_without_labels_there_is_no_dice(tmp_path: Path) -> None:
+    volumes = make_set(1, labels=False)
+    rows, _ = read_results(evaluate(volumes, whole(volumes), methods.create("identity"), PAPER, tmp_path))
+    assert all(row.dice != row.dice and row.hd95_mm != row.hd95_mm for row in rows)
+    assert [row.mtre_mm for row in rows] == [row.start_mm for row in rows]
+
+
+def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    volumes = make_set()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(volumes, whole(volumes), Oracle(volumes, fail_after=2), PAPER, tmp_path / "a")
+    journal = tmp_path / "a" / file_name("tiny", "oracle", PAPER).replace(".csv", ".journal")
+    with journal.open("a") as file:
+        file.write('["half a li')  # killed while writing
+    again = Oracle(volumes)
+    first = evaluate(volumes, whole(volumes), again, PAPER, tmp_path / "a")
+    assert again.asked == 2
+    assert not journal.exists()
+    straight = evaluate(volumes, whole(volumes), Oracle(volumes), PAPER, tmp_path / "b")
+    assert read_results(first)[0] == read_results(straight)[0]
+
+
+def test_a_whole_file_is_left_alone_and_another_run_does_not_mix_with_it(tmp_path: Path) -> None:
+    volumes = make_set()
+    done = evaluate(volumes, whole(volumes), Oracle(volumes), PAPER, tmp_path)
+    before = done.read_bytes()
+    idle = Oracle(volumes)
+    assert evaluate(volumes, whole(volumes), idle, PAPER, tmp_path) == done
+    assert idle.asked == 0
+    for other in (replace(volumes, spacing_mm=0.7), volumes):
+        changed = replace(PAPER, seed=0 if other is not volumes else 1)
+        with pytest.raises(ScopeRegError, match="made with another"):
+            evaluate(other, whole(other), Oracle(other), changed, tmp_path)
+    assert done.read_bytes() == before
+
+
+def test_a_journal_of_other_settings_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path / "x.journal", {"seed": 1})
+    with pytest.raises(ScopeRegError, match="another seed"):
+        Journal(tmp_path / "x.journal", {"seed": 2})
+
+
+def test_examples_do_not_depend_on_what_else_is_in_the_set() -> None:
+    volumes = make_set()
+    part = volumes.subset([2])
+    for protocol in ("paper", "honest"):
+        one = case_examples(volumes, 2, protocol, 3)  # type: ignore[arg-type]
+        other = case_examples(part, 0, protocol, 3)  # type: ignore[arg-type]
+        assert one.frames.equal(other.frames)
+        assert one.poses.translation.equal(other.poses.translation)
+
+
+def test_paper_examples_are_cut_from_the_reference_and_honest_ones_are_not() -> None:
+    volumes = make_set(1)
+    paper, honest = (case_examples(volumes, 0, protocol, 3) for protocol in ("paper", "honest"))  # type: ignore[arg-type]
+    cut = sample_slice(paper.volume, *paper.poses)
+    torch.testing.assert_close(paper.frames, cut, atol=0.5 / 255 + 1e-5, rtol=0)
+    assert (honest.frames - cut).abs().mean() > 0.02
+    assert honest.poses.translation.equal(paper.poses.translation)
+
+
+def test_acquired_frames_are_the_honest_examples() -> None:
+    volumes = make_set(2)
+    poses = evaluation_poses(["a", "b"], volumes.shape, 3, frames=5)
+    images = torch.randint(0, 256, (2, 5, 24, 24), dtype=torch.uint8)
+    rotation, translation = (value.unflatten(0, (2, 5)) for value in poses)
+    own = replace(volumes, frames=AcquiredFrames(images, rotation, translation))
+    examples = case_examples(own, 1, "honest", 3)
+    assert (examples.frames * 255).round().byte().equal(images[1, :4])
+    assert examples.poses.translation.equal(translation[1, :4])
+
+
+# methods
+
+
+def test_every_named_method_can_be_made_and_wrong_names_are_explained(tmp_path: Path) -> None:
+    assert {"identity", "simpleitk-mi", "echo"} <= set(methods.names())
+    path = save_network(create("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
+    assert methods.create(str(path), "cpu").name == "mine"
+    assert methods.create(f"{path}:2", "cpu").name == "mine x2"
+    for wrong in ("simpleitk", "identity:2", f"{path}:0", "echo:many"):
+        with pytest.raises(ScopeRegError, match="unknown method"):
+            methods.create(wrong, "cpu")
+
+
+def test_a_network_and_simpleitk_answer_in_the_same_coordinates(tmp_path: Path) -> None:
+    """An untrained network stays near the middle plane, SimpleITK finds a small shift."""
+    volume = phantom.create("prostate", seed=1, shape=(16, 64, 64)).volume.array
+    poses = VoxelPoses(torch.eye(3)[None], torch.tensor([[2.5, -1.5, 0.5]]))
+    frames = sample_slice(volume, *poses)
+    path = save_network(create("scope-reg"), tmp_path / "fresh.safetensors", name="scope-reg")
+    fresh = methods.create(str(path), "cpu").locate(frames, volume, 0.5)
+    assert fresh.poses.translation.abs().max() < 1.5
+    assert fresh.time_ms.min() > 0
+    itk = methods.create("simpleitk-mi").locate(frames, volume, 0.5)
+    assert (itk.poses.translation - poses.translation).abs().max() < 0.7
+    assert torch.isfinite(itk.confidence).all()
+
+
+# the verb
+
+
+def test_the_verb_evaluates_a_stored_set_and_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_set(make_set(10), tmp_path / "set")
+    words = ["evaluate", "folder", "--data", str(tmp_path / "set"), "--methods", "identity", "--magnitudes", "2", "3"]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 0
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == [f"tiny-fold0-pm{pm}-{protocol}-identity.csv" for pm in (2, 3) for protocol in ("honest", "paper")]
+    facts = json.loads((tmp_path / "out" / files[0]).read_text().splitlines()[0][2:])
+    assert facts["settings"]["part"] == "test"
+    assert "identity" in capsys.readouterr().out
+    assert main(["evaluate", "echo", "--methods", "nothing"]) == 2
+    assert main(["evaluate", "folder", "--methods", "identity"]) == 2
+    assert capsys.readouterr().err.count("To mend it") == 2
