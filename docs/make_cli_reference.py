@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import typing
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def page() -> str:
 
 def section(name: str, example: str, cls: type) -> list[str]:
     hints = typing.get_type_hints(cls)
-    lines = [f"## scopereg {name}", "", (cls.__doc__ or "").strip(), "", "```", example, "```", ""]
+    lines = [f"## scopereg {name}", "", inspect.cleandoc(cls.__doc__ or ""), "", "```", example, "```", ""]
     lines += ["| option | values | default | meaning |", "|---|---|---|---|"]
     helps, positional = field_help(cls), positional_options(cls)
     for field in dataclasses.fields(cls):
@@ -41,6 +42,8 @@ def section(name: str, example: str, cls: type) -> list[str]:
 def describe(hint: object) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return ", ".join(map(str, typing.get_args(hint)))
+    if typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis:
+        return f"one {describe(typing.get_args(hint)[0])} or more"
     if typing.get_origin(hint) is tuple:
         return " ".join(describe(part) for part in typing.get_args(hint))
     parts = [part for part in typing.get_args(hint) if part is not type(None)]
@@ -51,9 +54,9 @@ def describe(hint: object) -> str:
 
 
 def shown(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return " ".join(map(str, value))
-    return "chosen" if value is None else str(value)
+    return "none" if value in (None, ()) else str(value)
 
 
 if __name__ == "__main__":

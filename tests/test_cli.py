@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from scopereg import __version__
 from scopereg.cli import VERBS, main, parse
 from scopereg.errors import ScopeRegError
-from scopereg.options import DemoOptions
+from scopereg.options import DemoOptions, TrainOptions
+from scopereg.training.settings import PRESETS, TrainSettings
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -29,14 +31,21 @@ def test_help_lists_every_verb_and_loads_nothing_heavy() -> None:
     assert all(verb in result.stdout for verb in VERBS)
 
 
-def test_help_of_a_verb_loads_no_torch_and_shows_every_option() -> None:
+@pytest.mark.parametrize(
+    ("verb", "shown"),
+    [
+        ("demo", ("--anatomy", "--output", "--frames", "--seed", "--config")),
+        ("train", ("camus", "--data", "--output", "--preset", "single options win over it", "--learning-rate")),
+    ],
+)
+def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: tuple[str, ...]) -> None:
     code = (
         "import sys\nfrom scopereg.cli import main\n"
-        "try: main(['demo', '--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+        f"try: main([{verb!r}, '--help'])\nexcept SystemExit: print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().endswith("False")
-    assert all(option in result.stdout for option in ("--anatomy", "--output", "--frames", "--seed", "--config"))
+    assert all(words in result.stdout for words in shown)
 
 
 def test_version() -> None:
@@ -106,7 +115,7 @@ def test_an_option_without_a_value_is_the_default(tmp_path: Path) -> None:
 def test_missing_file_and_missing_name(tmp_path: Path) -> None:
     with pytest.raises(ScopeRegError, match="cannot be read"):
         parse("demo", ["--config", str(tmp_path / "none.yaml")])
-    with pytest.raises(ScopeRegError, match="no file follows"):
+    with pytest.raises(ScopeRegError, match="no value follows"):
         parse("demo", ["--config"])
 
 
@@ -117,3 +126,42 @@ def test_errors_of_a_verb_end_with_status_2_and_how_to_mend_it(tmp_path: Path) -
     assert str(tmp_path / "file") in result.stderr
     assert "To mend it" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--preset", "paper"], ["--preset=paper"], ["--preset", "fast", "--preset", "paper"]]
+)
+def test_a_preset_gives_the_defaults_and_words_win_over_it(words: list[str]) -> None:
+    options = parse("train", ["camus", *words, "--batch", "12"])
+    assert options.settings() == replace(PRESETS["paper"], batch=12)
+    assert options.dataset == "camus"
+
+
+def test_a_preset_may_stand_in_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text("preset: paper\ndataset: folder\ndata: volumes\nepochs: 3\nclip: 2\n")
+    options = parse("train", ["--config", str(config), "--clip", "1"])
+    assert options.settings() == replace(PRESETS["paper"], epochs=3, clip=1.0)
+    assert (options.dataset, options.data) == ("folder", Path("volumes"))
+    overruled = parse("train", ["--config", str(config), "--preset", "fast"])
+    assert overruled.settings() == replace(PRESETS["fast"], epochs=3, clip=2.0)
+
+
+def test_settings_to_train_with_are_nothing_but_settings() -> None:
+    assert type(TrainOptions().settings()) is TrainSettings
+    assert TrainOptions().settings() == TrainSettings()
+
+
+def test_an_unknown_preset_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text("preset: papr\n")
+    with pytest.raises(ScopeRegError, match="does not fit"):
+        parse("train", ["--config", str(config)])
+    with pytest.raises(SystemExit, match="2"):
+        parse("train", ["--preset", "papr"])
+    assert capsys.readouterr().err.count("Invalid choice") == 2
+
+
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--batch", "6"]) == 2
+    assert "frames_per_volume is 4" in capsys.readouterr().err

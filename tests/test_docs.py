@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from scopereg.training.settings import PRESETS, differences
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 
@@ -36,6 +38,13 @@ def test_code_named_in_the_method_page_exists() -> None:
     for package, file, symbol in named:
         source = (ROOT / "src" / "scopereg" / package / file).read_text()
         assert re.search(rf"^(class|def) {symbol}\b|^    def {symbol}\b", source, re.MULTILINE), (file, symbol)
+
+
+def test_the_presets_on_the_training_page_are_the_presets() -> None:
+    rows = re.findall(r"\| `--([\w-]+)` \| (\S+) \| (\S+) \|", (ROOT / "docs" / "training.md").read_text())
+    fast, paper = (PRESETS[name] for name in ("fast", "paper"))
+    names = [name for name in differences(fast, paper) if name != "preset"]
+    assert rows == [(n.replace("_", "-"), str(getattr(fast, n)), str(getattr(paper, n))) for n in names]
 
 
 BLOCKS = [

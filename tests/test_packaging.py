@@ -27,10 +27,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_wheel_is_pure_python_and_small(wheel: Path) -> None:
+def test_the_wheel_is_pure_python_and_small_besides_its_weights(wheel: Path) -> None:
     assert wheel.name.endswith("py3-none-any.whl")
-    assert wheel.stat().st_size < 2**20
-    names = zipfile.ZipFile(wheel).namelist()
+    entries = zipfile.ZipFile(wheel).infolist()
+    names = [entry.filename for entry in entries]
+    weights = [entry for entry in entries if entry.filename.endswith(".safetensors")]
+    assert len(weights) == 3
+    assert max(entry.file_size for entry in weights) <= 16 * 10**6
+    assert wheel.stat().st_size - sum(entry.compress_size for entry in weights) < 2**20
+    for entry in weights:
+        assert entry.filename.replace(".safetensors", ".md") in names
     assert "scopereg/py.typed" in names
     assert not [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
 
@@ -55,6 +61,28 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
     code = load + f"print(sorted({heavy!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_importing_the_training_needs_lightning_and_safetensors_besides() -> None:
+    """It runs on clusters where nothing else can be installed. Lightning itself loads yaml, so it comes first."""
+    modules = ("settings", "source", "step", "module", "fitting")
+    absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
+    code = (
+        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        f"for name in {modules!r}: __import__('scopereg.training.' + name)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_training_without_lightning_tells_what_to_install() -> None:
+    code = (
+        "import sys\nsys.modules['pytorch_lightning'] = None\nfrom scopereg.cli import main\nsys.exit(main(['train']))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "pip install 'scopereg[train]'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow

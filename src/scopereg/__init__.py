@@ -15,6 +15,7 @@ _HOMES = {
     "Pose": "scopereg.geometry",
     "ScopeRegError": "scopereg.errors",
     "Volume": "scopereg.images",
+    "load": "scopereg.registration.model",
 }
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from scopereg.geometry import Pose as Pose
     from scopereg.images import Frame as Frame
     from scopereg.images import Volume as Volume
+    from scopereg.registration.model import load as load
 
-__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__"]
+__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ Modules of a verb are imported only when it runs: `scopereg --help` loads neithe
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -35,6 +36,42 @@ VERBS = {
         "scopereg.networks.export:run",
         "write a network as ONNX or torch.export, checked",
         "scopereg export weights.safetensors -o model.onnx",
+    ),
+    "evaluate": Verb(
+        "EvaluateOptions",
+        "scopereg.evaluation.evaluate:run",
+        "locate the frames of a fold, one CSV row per frame",
+        "scopereg evaluate camus --data CAMUS --methods identity out/camus/model.safetensors",
+    ),
+    "compare": Verb(
+        "CompareOptions",
+        "scopereg.evaluation.compare:run",
+        "set methods side by side: tables, tests, intervals",
+        "scopereg compare out/evaluate -o out/compare --with-published",
+    ),
+    "report": Verb(
+        "ReportOptions",
+        "scopereg.evaluation.page:run",
+        "write one HTML page about results, with pictures",
+        "scopereg report out/evaluate -o report.html --dataset echo",
+    ),
+    "train": Verb(
+        "TrainOptions",
+        "scopereg.training.run:run",
+        "train a network on phantoms or on data of your own",
+        "scopereg train camus --data CAMUS/database_nifti -o out/camus",
+    ),
+    "data check": Verb(
+        "CheckOptions",
+        "scopereg.data.check:run",
+        "tell what a folder of data holds and what is wrong",
+        "scopereg data check CAMUS/database_nifti",
+    ),
+    "data prepare": Verb(
+        "PrepareOptions",
+        "scopereg.data.prepare:run",
+        "turn a dataset into one set for training and tests",
+        "scopereg data prepare camus CAMUS/database_nifti -o out/camus-128",
     ),
     "data phantom": Verb(
         "PhantomOptions",
@@ -102,27 +139,37 @@ def parse(name: str, words: list[str]) -> Any:
 
     verb = VERBS[name]
     options = getattr(import_module("scopereg.options"), verb.options)
-    path, words = _take_config(words)
-    default = options()
+    path, words = _take("--config", words)
+    from_file = [] if path is None else as_arguments(read_yaml(path, options), options)
+    default = _defaults(options, _take("--preset", [*from_file, *words])[0])
     if path is not None:
         try:
-            default = tyro.cli(options, prog=path, args=as_arguments(read_yaml(path, options), options))
+            default = tyro.cli(options, prog=path, args=from_file, default=default)
         except SystemExit:
             raise ScopeRegError(
                 "a value does not fit its option, see above", where=path, fix=f"see scopereg {name} --help"
             ) from None
-    description = f"{options.__doc__}\n\nExample: {verb.example}\n--config FILE.yaml reads options from a file."
+    description = f"{inspect.getdoc(options)}\n\nExample: {verb.example}\n--config FILE.yaml reads options from a file."
     return tyro.cli(options, prog=f"scopereg {name}", description=description, args=words, default=default)
 
 
-def _take_config(words: list[str]) -> tuple[str | None, list[str]]:
-    for position, word in enumerate(words):
-        if word.startswith("--config="):
-            return word.split("=", 1)[1], words[:position] + words[position + 1 :]
-        if word == "--config":
-            if position + 1 == len(words):
-                raise ScopeRegError("no file follows", where="--config", fix="write --config FILE.yaml")
-            return words[position + 1], words[:position] + words[position + 2 :]
+def _defaults(options: Any, preset: str | None) -> Any:
+    """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults(name)`."""
+    if preset is None or not hasattr(options, "preset_defaults"):
+        return options()
+    return options.preset_defaults(preset)
+
+
+def _take(flag: str, words: list[str]) -> tuple[str | None, list[str]]:
+    """The value of the last `flag`, None where there is none, and the words without both."""
+    for position in reversed(range(len(words))):
+        word, *following = words[position:]
+        if word.startswith(f"{flag}="):
+            return word.split("=", 1)[1], words[:position] + following
+        if word == flag:
+            if not following:
+                raise ScopeRegError("no value follows", where=flag, fix=f"write {flag} and its value")
+            return following[0], words[:position] + following[1:]
     return None, words
 
 

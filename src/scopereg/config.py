@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -53,11 +54,11 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
 
 def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
     """YAML values as command-line words, so that a file and the command line are checked by one parser."""
+    words = _positional_words(values, options)
     positional = positional_options(options)
-    words: list[str] = []
     hints = get_type_hints(options)
     for key, value in values.items():
-        if value is None and type(None) not in get_args(hints[key]):
+        if key in positional or (value is None and type(None) not in get_args(hints[key])):
             continue  # `option:` without a value is the default
         flag = "--" + key.replace("_", "-")
         if isinstance(value, bool):
@@ -65,7 +66,19 @@ def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
         elif isinstance(value, list | tuple):
             words += [flag, *map(str, value)]
         else:
-            words += [str(value)] if key in positional else [flag, str(value)]
+            words += [flag, str(value)]
+    return words
+
+
+def _positional_words(values: dict[str, Any], options: type[Any]) -> list[str]:
+    """Words that go by their place: in the order of the fields, up to the last one given."""
+    ordered = [field for field in fields(options) if field.name in positional_options(options)]
+    while ordered and values.get(ordered[-1].name) is None:
+        ordered.pop()
+    words: list[str] = []
+    for field in ordered:
+        value = field.default if values.get(field.name) is None else values[field.name]
+        words += map(str, value if isinstance(value, list | tuple) else [value])
     return words
 
 
@@ -75,11 +88,19 @@ def positional_options(options: type[Any]) -> set[str]:
 
 
 def field_help(options: type[Any]) -> dict[str, str]:
-    """The sentence below each field of an options dataclass, by field name."""
+    """The sentence below each field of an options dataclass and of those that it derives from, by field name."""
+    found: dict[str, str] = {}
+    for cls in reversed(options.__mro__):
+        if is_dataclass(cls):
+            found |= _own_help(cls)
+    return found
+
+
+def _own_help(options: type[Any]) -> dict[str, str]:
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
-    for item, following in zip(body.body, body.body[1:], strict=False):
+    for item, following in pairwise(body.body):
         if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):

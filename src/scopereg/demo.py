@@ -28,13 +28,17 @@ from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
 from scopereg.options import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
+from scopereg.registration.model import Model, load
 from scopereg.registration.result import Result
+
+NETWORK, CLASSICAL = "network", "SimpleITK"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One frame of the sweep, as printed and stored."""
+    """One frame of the sweep registered by one method, as printed and stored."""
 
+    method: str
     frame: int
     start_mm: float  # mean target registration error before registration
     error_mm: float  # and after it
@@ -53,29 +57,58 @@ class Sweep:
     truth: VoxelPoses
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What one method made of the sweep."""
+
+    method: str
+    results: list[Result]
+    rows: list[Row]
+
+    @property
+    def means(self) -> list[float]:
+        """Means of start mm, error mm, error deg and time ms."""
+        columns = zip(*((r.start_mm, r.error_mm, r.error_deg, r.time_ms) for r in self.rows), strict=True)
+        return [sum(column) / len(self.rows) for column in columns]
+
+    @property
+    def within(self) -> str:
+        """How many frames are right, in words."""
+        return f"{sum(row.ok for row in self.rows)} of {len(self.rows)}"
+
+
 def run(options: DemoOptions) -> int:
     console = Console()
     folder = output_folder(options.output)
     if options.frames < 1:
         raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for at least one")
+    model = load(options.model or options.anatomy, options.device)
     sweep = make_sweep(options)
-    results = [
-        register_mutual_information(frame, sweep.volume, seen=seen)
-        for frame, seen in track(
-            list(zip(sweep.frames, sweep.seen, strict=True)), "registering", console=console, transient=True
-        )
-    ]
-    rows = [score(sweep, index, result) for index, result in enumerate(results)]
-    console.print(as_table(rows, f"{options.anatomy} phantom, {options.protocol} frames, {results[0].method}"))
+    outcomes = register_sweep(sweep, model, console)
+    console.print(as_table(outcomes, f"{options.anatomy} phantom, {options.protocol} frames"))
     facts = provenance(
         seed=options.seed,
         data_sha256=tensors_sha256(sweep.volume.array, *(f.array for f in sweep.frames)),
         device=str(resolve_device(options.device)),
     )
-    write_results(folder, rows, results, facts, options)
-    report = make_report(sweep, results, rows, facts, options).save(folder / "report.html")
+    write_results(folder, outcomes, facts, options)
+    report = make_report(sweep, outcomes, facts, options).save(folder / "report.html")
     console.print(f"report: {report}", soft_wrap=True)
     return 0
+
+
+def register_sweep(sweep: Sweep, model: Model, console: Console) -> list[Outcome]:
+    """Every frame by the network, then by SimpleITK."""
+    pairs = list(zip(sweep.frames, sweep.seen, strict=True))
+    model.register(sweep.frames[0], sweep.volume)  # the first call sets libraries up: it is not the time of a frame
+    found: dict[str, list[Result]] = {NETWORK: [], CLASSICAL: []}
+    for frame, seen in track(pairs, "registering", console=console, transient=True):
+        found[NETWORK].append(model.register(frame, sweep.volume))
+        found[CLASSICAL].append(register_mutual_information(frame, sweep.volume, seen=seen))
+    return [
+        Outcome(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])
+        for method, results in found.items()
+    ]
 
 
 def make_sweep(options: DemoOptions) -> Sweep:
@@ -89,7 +122,7 @@ def make_sweep(options: DemoOptions) -> Sweep:
     return Sweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), truth)
 
 
-def score(sweep: Sweep, index: int, result: Result) -> Row:
+def score(sweep: Sweep, index: int, result: Result, method: str) -> Row:
     """Errors of one frame against where it truly lies, before and after."""
     frame, volume = sweep.frames[index], sweep.volume
     truth = VoxelPoses(sweep.truth.rotation[index : index + 1], sweep.truth.translation[index : index + 1])
@@ -98,95 +131,105 @@ def score(sweep: Sweep, index: int, result: Result) -> Row:
     spacing = volume.isotropic_spacing_mm
     start_mm, error_mm = (float(mtre_mm(guess, truth, frame.shape, spacing)) for guess in (start, found))
     error_deg = float(geodesic_error_deg(found, truth))
-    return Row(index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
+    return Row(method, index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
 
 
 def _batched(poses: VoxelPoses) -> VoxelPoses:
     return VoxelPoses(poses.rotation[None], poses.translation[None])
 
 
-def as_table(rows: list[Row], title: str) -> Table:
+def as_table(outcomes: list[Outcome], title: str) -> Table:
+    """Frame by frame, the errors of the methods side by side; their means and times below."""
     table = Table(title=title)
-    for name in ("frame", "start mm", "error mm", "error deg", "ms", f"<= {SUCCESS_MM:g} mm"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        mark = "[green]yes[/]" if row.ok else "[red]no[/]"
-        table.add_row(*_cells(row), mark)
-    means = _means(rows)
+    table.add_column("frame", justify="right")
+    table.add_column("start mm", justify="right")
+    for outcome in outcomes:
+        for name in ("mm", "ms"):
+            table.add_column(f"{outcome.method}\n{name}", justify="right")
+    for rows in zip(*(outcome.rows for outcome in outcomes), strict=True):
+        cells = [cell for row in rows for cell in _cells(row)]
+        table.add_row(str(rows[0].frame), f"{rows[0].start_mm:.2f}", *cells)
     table.add_section()
-    table.add_row(
-        "mean", *(f"{v:.2f}" for v in means[:3]), f"{means[3]:.0f}", f"{sum(r.ok for r in rows)} of {len(rows)}"
-    )
+    means = [outcome.means for outcome in outcomes]
+    cells = [cell for m in means for cell in (f"{m[1]:.2f}", f"{m[3]:.0f}")]
+    table.add_row("mean", f"{means[0][0]:.2f}", *cells)
+    within = [cell for outcome in outcomes for cell in (outcome.within, "")]
+    table.add_row(f"<= {SUCCESS_MM:g} mm", "", *within)
     return table
 
 
-def _cells(row: Row) -> list[str]:
-    return [str(row.frame), *(f"{v:.2f}" for v in (row.start_mm, row.error_mm, row.error_deg)), f"{row.time_ms:.0f}"]
+def _cells(row: Row) -> tuple[str, str]:
+    colour = "green" if row.ok else "red"
+    return f"[{colour}]{row.error_mm:.2f}[/]", f"{row.time_ms:.0f}"
 
 
-def _means(rows: list[Row]) -> list[float]:
-    columns = zip(*((r.start_mm, r.error_mm, r.error_deg, r.time_ms) for r in rows), strict=True)
-    return [sum(column) / len(rows) for column in columns]
-
-
-def write_results(
-    folder: Path, rows: list[Row], results: list[Result], facts: dict[str, object], options: DemoOptions
-) -> None:
+def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> None:
     """frames.csv for people and result.json with the poses and how they were made."""
     text = io.StringIO()
+    rows = [row for outcome in outcomes for row in outcome.rows]
     writer = csv.DictWriter(text, list(asdict(rows[0])))
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     write_text(folder / "frames.csv", text.getvalue())
     frames = [
         {**asdict(row), "image_to_volume": result.pose.matrix.tolist(), "similarity": result.similarity}
-        for row, result in zip(rows, results, strict=True)
+        for outcome in outcomes
+        for row, result in zip(outcome.rows, outcome.results, strict=True)
     ]
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()}
-    content = {"frames": frames, "options": settings, "method": results[0].method, "made_with": facts}
+    methods = {outcome.method: outcome.results[0].method for outcome in outcomes}
+    content = {"frames": frames, "options": settings, "methods": methods, "made_with": facts}
     write_text(folder / "result.json", json.dumps(content, indent=2) + "\n")
 
 
-def make_report(
-    sweep: Sweep, results: list[Result], rows: list[Row], facts: dict[str, object], options: DemoOptions
-) -> Report:
-    start, error, angle, time_ms = _means(rows)
+def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> Report:
+    network, classical = outcomes
+    start, error, angle, time_ms = network.means
     report = Report(
         f"Probe sweep over a phantom: {options.anatomy}",
-        f"{len(rows)} untracked frames ({options.protocol} protocol) located in a "
-        f"{' x '.join(map(str, sweep.volume.shape))} volume by {results[0].method}. "
-        "Synthetic data: not for clinical use.",
+        f"{len(network.rows)} untracked frames ({options.protocol} protocol) located in a "
+        f"{' x '.join(map(str, sweep.volume.shape))} volume by the {network.results[0].method}, beside mutual "
+        "information in SimpleITK. Synthetic data, a patient that the network never saw. Not for clinical use.",
     )
     report.cards(
         {
             "mean target error": f"{error:.2f} mm",
+            "SimpleITK": f"{classical.means[1]:.2f} mm",
             "before registration": f"{start:.2f} mm",
             "mean rotation error": f"{angle:.2f}°",
-            f"frames within {SUCCESS_MM:g} mm": f"{sum(r.ok for r in rows)} of {len(rows)}",
+            f"frames within {SUCCESS_MM:g} mm": network.within,
             "time per frame": f"{time_ms:.0f} ms",
+            "SimpleITK's time": f"{classical.means[3]:.0f} ms",
         }
     )
     report.heading("Error along the sweep", "Mean distance over the frame's centre and four corners.")
     lines = [
-        Series("before", [r.start_mm for r in rows], "#7f8a96", dashed=True),
-        Series("after", [r.error_mm for r in rows], "#4cc38a"),
+        Series("before", [r.start_mm for r in network.rows], "#7f8a96", dashed=True),
+        Series(NETWORK, [r.error_mm for r in network.rows], "#4cc38a"),
+        Series(CLASSICAL, [r.error_mm for r in classical.rows], "#f2b155"),
     ]
     mark = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
     report.chart(line_chart(lines, x_label="frame of the sweep", y_label="error, mm", mark=mark))
+    measured = [f"{outcome.method} {unit}" for outcome in outcomes for unit in ("mm", "deg", "ms")]
     report.table(
-        ["frame", "start mm", "error mm", "error deg", "ms", f"within {SUCCESS_MM:g} mm"],
-        [[*_cells(r), "yes" if r.ok else "no"] for r in rows],
-        marks=[r.ok for r in rows],
+        ["frame", "start mm", *measured, "network right"],
+        [_plain_cells(rows) for rows in zip(network.rows, classical.rows, strict=True)],
+        marks=[row.ok for row in network.rows],
     )
     report.heading(
         "Frames",
-        "Difference: black where frame and volume agree, orange where the frame is brighter, blue where it is darker, "
-        "gain taken out. Fresh acquisitions differ in speckle even at the true pose.",
+        "Poses of the network. Difference: black where frame and volume agree, orange where the frame is brighter, "
+        "blue where it is darker, gain taken out. Fresh acquisitions differ in speckle even at the true pose.",
     )
-    for index, row in enumerate(rows):
-        _add_strip(report, sweep, results[index].pose, index, row)
+    for index, row in enumerate(network.rows):
+        _add_strip(report, sweep, network.results[index].pose, index, row)
     report.facts(facts)
     return report
+
+
+def _plain_cells(rows: tuple[Row, Row]) -> list[str]:
+    cells = [cell for r in rows for cell in (f"{r.error_mm:.2f}", f"{r.error_deg:.2f}", f"{r.time_ms:.0f}")]
+    return [str(rows[0].frame), f"{rows[0].start_mm:.2f}", *cells, "yes" if rows[0].ok else "no"]
 
 
 def _add_strip(report: Report, sweep: Sweep, found: Pose, index: int, row: Row) -> None:

@@ -5,15 +5,20 @@ This module imports neither torch nor any other heavy library, so that `scopereg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from scopereg.training.settings import PRESETS, TrainSettings
+
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
+DatasetName = Literal["echo", "prostate", "abdomen", "camus", "muregpro", "folder"]
+SourceName = Literal["camus", "muregpro", "folder"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+FormatName = Literal["md", "latex", "csv", "all"]
 Folder = Annotated[Path, arg(aliases=["-o"])]
 
 
@@ -31,8 +36,10 @@ class DemoOptions:
     """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
     protocol: ProtocolName = "honest"
     """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
-    seed: int = 0
-    """Seed of the patient, the sweep and the acquisitions."""
+    model: str | None = None
+    """Network that registers: a model of the package or a .safetensors file; by default the anatomy's own."""
+    seed: int = 100_000
+    """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
     device: DeviceName = "auto"
     """Where tensors live."""
 
@@ -72,6 +79,62 @@ class PhantomOptions:
 
 
 @dataclass(frozen=True)
+class PrepareOptions:
+    """Turn a dataset into one memory-mapped set with its folds and evaluation poses; goes on where it was interrupted.
+
+    OUTPUT gets images.npy, labels.npy, splits.json, poses.npz and last manifest.json: without it there is no set.
+    """
+
+    dataset: Positional[SourceName] = "camus"
+    """CAMUS or mu-RegPro as published, or a folder of volumes of your own."""
+    path: Positional[Path | None] = None
+    """Folder of the data."""
+    output: Folder = Path("out/prepared")
+    """Folder for the set."""
+    size: int | None = None
+    """Pixels along each side, a multiple of 8; 128 by default for CAMUS, whose field stays 78.8 mm wide."""
+    frames: int | None = None
+    """Frames of a CAMUS volume; 32 by default."""
+    shape: tuple[int, int, int] | None = None
+    """Voxels D H W of a folder's volumes; by default what the files have in common."""
+    spacing_mm: float | None = None
+    """Voxel size of a folder's volumes; by default the finest that every file has."""
+    margin: tuple[int, int, int] | None = None
+    """Voxels D H W kept on each side beyond the reference field, for a folder (default 0) and mu-RegPro (16 24 24)."""
+    probe: Literal["low", "high"] | None = None
+    """End of the depth axis of mu-RegPro files where the probe is; by default the images tell."""
+    labels: bool = True
+    """Prepare the masks too, where there are any."""
+    splits: Path | None = None
+    """JSON file with folds of your own, each patient in one part of each; by default those of docs/protocol.md."""
+    workers: int | None = None
+    """Processes that read cases; by default one for each processor core."""
+    skip_bad: bool = False
+    """Leave out cases that cannot be used, named and counted, instead of stopping when the others are done."""
+    any_orientation: bool = False
+    """Accept files whose headers turn their axes otherwise than the rest; voxels are used as stored."""
+    fresh: bool = False
+    """Start again, and remove what is in OUTPUT of an earlier set."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Tell what data a folder holds, what is wrong with them and how to train on them; status 1 if anything is wrong.
+
+    For volumes of your own, CAMUS or mu-RegPro as published, or a prepared set.
+    """
+
+    path: Positional[Path | None] = None
+    """Folder to look at."""
+    full: bool = False
+    """Read the voxels of every file; by default headers, and voxels of 50 images at most."""
+    workers: int | None = None
+    """Processes that read files; by default one for each processor core."""
+    json: bool = False
+    """Print JSON with every file instead of tables."""
+
+
+@dataclass(frozen=True)
 class ExportOptions:
     """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses."""
 
@@ -85,3 +148,137 @@ class ExportOptions:
     """Largest difference allowed between the exported model and the network, in voxels and degrees."""
     seed: int = 0
     """Seed of fresh weights and of the images to compare on."""
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Locate the frames of a fold with one or more methods and write one CSV row per frame.
+
+    Methods: identity, simpleitk-mi, a model of the package (echo, prostate, abdomen) or a .safetensors file; `:2`
+    behind a network lets it look twice. Interrupted runs go on with the same command.
+    """
+
+    dataset: Positional[DatasetName | Literal["sweep"]] = "echo"
+    """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
+    methods: tuple[str, ...] = ("identity", "echo")
+    """Methods to evaluate."""
+    data: Path | None = None
+    """Folder of the dataset as published, a prepared set, or the file of a sweep; phantoms need none."""
+    calibration: Path | None = None
+    """PLUS configuration file with ImageToProbe, for sweeps whose file does not hold it."""
+    spacing_mm: float = 1.2
+    """Voxel size of the reference compounded from a sweep."""
+    held_out: tuple[int, int] = (5, 5)
+    """Blocks of frames of a sweep that are sought instead of compounded, and the frames in each."""
+    output: Folder = Path("out/evaluate")
+    """Folder for the results, one file per method, protocol and magnitude."""
+    protocols: tuple[ProtocolName, ...] = ("paper", "honest")
+    """paper: frames cut out of the volume. honest: other acquisitions, with what no network was trained on."""
+    magnitudes: tuple[float, ...] = (10.0,)
+    """Largest pose offsets, in voxels and degrees on each axis."""
+    fold: int = 0
+    """Fold of the five-fold patient split."""
+    part: Literal["test", "validation", "train"] = "test"
+    """Part of the fold."""
+    cases: int | None = None
+    """Only the first so many volumes, for a quick look."""
+    count: int = 40
+    """Phantom patients to make."""
+    first_seed: int = 100_000
+    """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
+    size: int = 128
+    """Pixels of CAMUS images, height and width."""
+    seed: int = 0
+    """Seed of the poses, the honest frames and the split."""
+    skip_bad: bool = False
+    """Leave out what cannot be read instead of stopping."""
+    device: DeviceName = "auto"
+    """Where networks run."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Set methods side by side: tables, paired tests and intervals from the results of scopereg evaluate."""
+
+    results: Positional[tuple[Path, ...]] = ()
+    """Files that scopereg evaluate wrote, or folders of them."""
+    output: Folder = Path("out/compare")
+    """Folder for comparison.md, comparison.tex and a .csv for each kind of table; not one of the results."""
+    reference: str | None = None
+    """Method that the others are tested against; by default SCoPE-Reg if it is there, else the first that registers."""
+    intersect: bool = False
+    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
+    with_published: bool = False
+    """Add what the SCoPE-Reg paper published, in blocks and tables of its own, labelled with data and protocol."""
+    format: FormatName = "all"
+    """What to write: Markdown, LaTeX (packages booktabs and graphicx), CSV, or all three."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Write one HTML page about results: tables, tests, charts, pictures of frames, failures and provenance.
+
+    The page opens anywhere, needs no network and prints well. Pictures need the images: say what the results are of.
+    """
+
+    results: Positional[tuple[Path, ...]] = ()
+    """Files that scopereg evaluate wrote, or folders of them."""
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("report.html")
+    """File to write."""
+    dataset: DatasetName | None = None
+    """What to make pictures of: phantoms are made again as the results tell, everything else is read from --data."""
+    data: Path | None = None
+    """Folder of the dataset as published, or a prepared set; the frames are cut again and checked."""
+    reference: str | None = None
+    """Method that the others are tested against and whose frames are shown; by default as in scopereg compare."""
+    magnitude: float | None = None
+    """Magnitude that charts and pictures show; by default 10, or the nearest that the results have."""
+    intersect: bool = False
+    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
+    with_published: bool = False
+    """Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run works on, where its results go and on which devices."""
+
+    dataset: Positional[DatasetName] = "echo"
+    """Phantoms of an anatomy (echo, prostate, abdomen), a dataset as published, or a folder of volumes of your own."""
+    data: Path | None = None
+    """Folder of the dataset as published, or of a set stored with save_set; phantoms need none."""
+    output: Folder = Path("out/train")
+    """Folder for the weights and everything else; one that holds an interrupted run goes on with it."""
+    count: int = 400
+    """Phantom patients to make; they are kept in OUTPUT/data."""
+    frames: int = 32
+    """Frames acquired in each phantom, 4 or more; 0: frames are cut from the volume and made to differ from it."""
+    shape: tuple[int, int, int] | None = None
+    """Voxels D H W of phantoms or of a folder's volumes; by default the anatomy's, or what the files have in common."""
+    size: int = 128
+    """Pixels along each side of a CAMUS image; its field stays 78.8 mm wide."""
+    skip_bad: bool = False
+    """Leave out files that cannot be used, instead of stopping; run.json names them."""
+    device: DeviceName = "auto"
+    """Where tensors live."""
+    devices: int = 1
+    """GPUs to train on, on each machine."""
+    nodes: int = 1
+    """Machines to train on, with a job launched on each."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(TrainSettings, RunOptions):
+    """Train a network on phantoms, CAMUS, mu-RegPro or volumes of your own; resumes what was interrupted.
+
+    --preset fast or paper sets the defaults of the options below; single options win over it.
+    """
+
+    @classmethod
+    def preset_defaults(cls, name: str) -> TrainOptions:
+        """The defaults under a preset; a name that there is none of changes nothing, the parser reports it."""
+        return cls(**vars(PRESETS.get(name, TrainSettings())))
+
+    def settings(self) -> TrainSettings:
+        """The part that decides the outcome besides the data, as `train` takes it."""
+        return TrainSettings(**{field.name: getattr(self, field.name) for field in fields(TrainSettings)})

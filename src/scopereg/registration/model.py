@@ -1,0 +1,126 @@
+"""Model: a trained network that registers frames; `load` opens the ones that come with the package, or a file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scopereg.devices import resolve_device
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.evaluation.metrics import ncc
+from scopereg.geometry import VoxelPoses, sample_slice
+from scopereg.images import Frame, Volume, check_content, pose_from_voxels
+from scopereg.networks.weights import load_network, read_facts
+from scopereg.registration.result import Result
+
+_SHIPPED = files("scopereg") / "weights"
+_DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
+
+
+def names() -> tuple[str, ...]:
+    """Models that come with the package."""
+    return tuple(sorted(entry.name.removesuffix(".safetensors") for entry in _SHIPPED.iterdir() if _is_weights(entry)))
+
+
+def _is_weights(entry: Any) -> bool:
+    return bool(entry.name.endswith(".safetensors"))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network with trained weights. Made by `load`."""
+
+    name: str
+    network: nn.Module
+    facts: dict[str, Any]  # how it was trained
+    device: torch.device
+
+    def __repr__(self) -> str:
+        return f"Model({self.name}, {type(self.network).__name__} on {self.device})"
+
+    @property
+    def card(self) -> str:
+        """What the model was trained on, how well it does and what it cannot do."""
+        entry = _SHIPPED / f"{self.name}.md"
+        return entry.read_text(encoding="utf-8") if entry.is_file() else "no model card: weights of your own"
+
+    @torch.inference_mode()
+    def register(self, frame: Frame, volume: Volume) -> Result:
+        """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.
+
+        The volume must be isotropic; the frame is resampled to its spacing. Values within [0, 1] are taken as they
+        are, others are scaled by their 1st and 99th percentiles. The similarity is the correlation of the frame with
+        the volume at the pose found, where both have a picture.
+        """
+        check_content(frame)
+        check_content(volume)
+        begin = time.perf_counter()
+        on_grid = frame_on_grid(frame, volume)
+        image = unit_range(on_grid.array).to(self.device)
+        reference = unit_range(volume.array).to(self.device)
+        result = self.network(image[None], reference[None])
+        found = VoxelPoses(result.rotation[0].cpu(), result.translation[0].cpu())
+        pose = pose_from_voxels(*found, on_grid, volume)
+        elapsed_ms = (time.perf_counter() - begin) * 1e3
+        return Result(pose, f"{self.name} network", elapsed_ms, _similarity(on_grid.array, volume.array, found))
+
+
+def load(name: Path | str, device: str = "auto") -> Model:
+    """A model of the package by name (`scopereg.load("echo")`), or weights that `scopereg train` wrote, by path."""
+    place = resolve_device(device)
+    if str(name) in names():
+        with as_file(_SHIPPED / f"{name}.safetensors") as path:
+            return Model(str(name), load_network(path, place), read_facts(path), place)
+    if Path(name).suffix != ".safetensors":
+        raise ScopeRegError(
+            f"there is no model {str(name)!r}{did_you_mean(str(name), names())}",
+            where="scopereg.load(name)",
+            fix=f"use one of {', '.join(names())}, or the path of a .safetensors file",
+        )
+    return Model(Path(name).stem, load_network(name, place), read_facts(name), place)
+
+
+def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
+    """The frame with the pixels of the volume's planes: its spacing and size, centred, black beyond its border."""
+    spacing = volume.isotropic_spacing_mm
+    fitting = max(abs(step - spacing) for step in frame.spacing_mm) <= 1e-3 * spacing
+    if fitting and frame.shape == volume.shape[1:]:
+        return frame
+    fine = frame if fitting else frame.resampled(spacing)
+    height, width = volume.shape[1:]
+    pads = [(width - fine.shape[1]) / 2, (height - fine.shape[0]) / 2]
+    axes = [
+        ((torch.arange(n) - (n - 1) / 2) * 2 / max(old - 1, 1))
+        for n, old in ((width, fine.shape[1]), (height, fine.shape[0]))
+    ]
+    grid = torch.stack(torch.meshgrid(axes[1], axes[0], indexing="ij")[::-1], -1)
+    values = F.grid_sample(fine.array[None, None].cpu(), grid[None], padding_mode="zeros", align_corners=True)[0, 0]
+    # The first pixel moves out by the border, so that every point of the frame keeps its place in millimetres.
+    origin = [first - pad * spacing for first, pad in zip(fine.origin_mm, pads, strict=True)]
+    return Frame(values, spacing_mm=spacing, origin_mm=origin, frame_of_reference=frame.frame_of_reference)
+
+
+def unit_range(array: Tensor) -> Tensor:
+    """Values in [0, 1]: as they are where they lie there, else scaled by their 1st and 99th percentiles."""
+    array = array.float()
+    if float(array.min()) >= 0 and float(array.max()) <= 1:
+        return array
+    ordered = array.flatten().sort().values
+    low, high = (ordered[round(share * (len(ordered) - 1))] for share in (_DARK, _BRIGHT))
+    return ((array - low) / (high - low).clamp_min(1e-6)).clamp(0, 1)
+
+
+def _similarity(image: Tensor, volume: Tensor, found: VoxelPoses) -> float:
+    """Correlation where both have a picture; NaN where they share next to nothing."""
+    cut = sample_slice(volume.cpu(), *found, slice_shape=(image.shape[0], image.shape[1]))
+    both = (image.cpu() > 0) & (cut > 0)
+    if int(both.sum()) < 16:
+        return float("nan")
+    return float(ncc(image.cpu()[both][None, None], cut[both][None, None], constant="nan"))

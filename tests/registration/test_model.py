@@ -1,0 +1,111 @@
+"""Models of the package find frames that they never saw, in any spacing, and say what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import scopereg
+from scopereg.data import phantom
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.metrics import mtre_mm
+from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.networks import create
+from scopereg.networks.weights import save_network
+from scopereg.registration.model import Model, frame_on_grid, load, names, unit_range
+
+
+@pytest.fixture(scope="module")
+def echo() -> Model:
+    return scopereg.load("echo", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def patient() -> phantom.Phantom:
+    return phantom.create("echo", seed=200_001)
+
+
+def test_there_is_a_model_for_every_anatomy() -> None:
+    assert names() == ("abdomen", "echo", "prostate")
+    assert set(names()) == set(phantom.names())
+
+
+@pytest.mark.parametrize("anatomy", ["abdomen", "echo", "prostate"])
+def test_every_model_brings_unseen_frames_closer_and_has_a_card(anatomy: str) -> None:
+    model = load(anatomy, device="cpu")
+    patient = phantom.create(anatomy, seed=200_000)
+    poses = sample_poses(6, 10, patient.shape, torch.Generator().manual_seed(1))
+    images = patient.acquire(*poses, seed=1).images
+    with torch.inference_mode():
+        result = model.network(images, patient.volume.array[None])
+    found = VoxelPoses(result.rotation, result.translation)
+    nothing = VoxelPoses(torch.eye(3).expand(6, 3, 3), torch.zeros(6, 3))
+    errors, starts = (mtre_mm(p, poses, patient.shape[1:], patient.spacing_mm) for p in (found, nothing))
+    assert errors.mean() < 0.75 * starts.mean()
+    for needed in ("Not for clinical use", "scopereg train", "honest", "seed"):
+        assert needed in model.card
+    assert model.facts["settings"]["protocol"] == "honest"
+
+
+def test_registering_gives_the_network_s_pose_in_millimetres(echo: Model, patient: phantom.Phantom) -> None:
+    poses = sample_poses(1, 10, patient.shape, torch.Generator().manual_seed(2))
+    image = patient.acquire(*poses, seed=2).images[0]
+    frame = Frame(image, spacing_mm=patient.spacing_mm)
+    found = pose_to_voxels(echo.register(frame, patient.volume).pose, frame, patient.volume)
+    with torch.inference_mode():
+        result = echo.network(image[None], patient.volume.array[None])
+    torch.testing.assert_close(found.rotation, result.rotation[0], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.translation, result.translation[0], atol=1e-3, rtol=0)
+
+
+def test_a_finer_frame_of_another_size_is_found_at_the_same_place(echo: Model, patient: phantom.Phantom) -> None:
+    poses = sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(3))
+    coarse = patient.acquire(*poses, protocol="same-scanner", seed=3).images[0]
+    fine = patient.acquire(*poses, protocol="same-scanner", seed=3, slice_shape=(90, 111)).images[0]
+    whole = echo.register(Frame(coarse, spacing_mm=patient.spacing_mm), patient.volume)
+    part = echo.register(Frame(fine, spacing_mm=patient.spacing_mm), patient.volume)
+    assert np.abs(whole.pose.matrix[:3, 3] - part.pose.matrix[:3, 3]).max() < 2.5
+
+
+@pytest.mark.parametrize("size", [(128, 128), (90, 111), (140, 150)])
+def test_a_frame_keeps_its_place_in_millimetres_on_the_volume_s_grid(size: tuple[int, int]) -> None:
+    volume = Volume(torch.rand(8, 128, 128), 1.0)
+    x = torch.arange(size[1], dtype=torch.float32).expand(size)
+    frame = Frame(x + 1, spacing_mm=1.0, origin_mm=(5.0, -7.0))  # the value tells the place
+    on_grid = frame_on_grid(frame, volume)
+    assert on_grid.shape == (128, 128)
+    assert on_grid.centre_mm == pytest.approx(frame.centre_mm)
+    column_mm = on_grid.origin_mm[0] + torch.arange(128)
+    inside = (column_mm >= 5) & (column_mm <= 5 + size[1] - 1)
+    torch.testing.assert_close(on_grid.array[64][inside], column_mm[inside] - 5 + 1, atol=1e-3, rtol=0)
+
+
+def test_values_in_the_unit_range_stay_and_others_are_scaled() -> None:
+    unit = torch.rand(9, 9)
+    assert unit_range(unit).equal(unit)
+    wide = torch.arange(1000.0).reshape(10, 100)
+    scaled = unit_range(wide)
+    assert scaled.min() == 0
+    assert scaled.max() == 1
+    assert scaled.flatten()[500] == pytest.approx(0.5, abs=0.01)
+
+
+def test_weights_of_one_s_own_load_by_path(tmp_path: Path) -> None:
+    path = save_network(create("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg", facts={"seed": 1})
+    model = load(path, device="cpu")
+    assert model.name == "mine"
+    assert model.facts == {"seed": 1}
+    assert "no model card" in model.card
+
+
+def test_unknown_models_and_empty_frames_are_explained(echo: Model, patient: phantom.Phantom) -> None:
+    with pytest.raises(ScopeRegError, match="did you mean 'echo'"):
+        load("ecko")
+    with pytest.raises(ScopeRegError, match="no such file"):
+        load("missing.safetensors")
+    with pytest.raises(ScopeRegError, match="every value is 0"):
+        echo.register(Frame(torch.zeros(128, 128), spacing_mm=0.616), patient.volume)
