@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ def test_empty_and_wrong_folders(tmp_path: Path) -> None:
 
 
 def test_dicom_series(tmp_path: Path) -> None:
+    before = locale.setlocale(locale.LC_ALL)
     array = RNG.integers(0, 256, (8, 24, 32)).astype(np.uint8)
     for z in range(8):
         image = sitk.GetImageFromArray(array[z : z + 1])
@@ -156,7 +158,9 @@ def test_dicom_series(tmp_path: Path) -> None:
         writer.KeepOriginalImageUIDOn()
         writer.SetFileName(str(tmp_path / f"slice{z}.dcm"))
         writer.Execute(image)
+    locale.setlocale(locale.LC_ALL, before)  # ITK leaves C behind, and Python would then read every text as ASCII
     volumes = load_folder(tmp_path)
+    assert locale.setlocale(locale.LC_ALL) == before
     assert (len(volumes), volumes.shape, volumes.spacing_mm) == (1, (8, 24, 32), pytest.approx(1.0))
     assert np.corrcoef(volumes.images[0].numpy().ravel(), array.ravel())[0, 1] > 0.99
     assert len(volumes.facts["sources_sha256"]) == 8
