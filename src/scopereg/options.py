@@ -91,6 +91,8 @@ class PrepareOptions:
     """Folder of the data."""
     output: Folder = Path("out/prepared")
     """Folder for the set."""
+    name: str | None = None
+    """What results call the set, such as CAMUS-M for data derived from CAMUS; by default the dataset's name."""
     size: int | None = None
     """Pixels along each side, a multiple of 8; 128 by default for CAMUS, whose field stays 78.8 mm wide."""
     frames: int | None = None

@@ -23,6 +23,7 @@ from scopereg.cli import main
 from scopereg.data import preparation
 from scopereg.data.camus import load_camus, plan_camus
 from scopereg.data.cases import SetPlan
+from scopereg.data.datasets import load_dataset
 from scopereg.data.folder import plan_folder
 from scopereg.data.journal import Journal, finished_cases
 from scopereg.data.muregpro import load_muregpro, plan_muregpro
@@ -149,6 +150,15 @@ def test_folds_and_poses_are_those_of_the_protocol(whole: Path) -> None:
         stored = read_poses(whole / facts["file"], facts, magnitude)
         assert torch.equal(stored.rotation, expected.rotation)
         assert torch.equal(stored.translation, expected.translation)
+
+
+def test_a_set_goes_by_the_name_it_is_given_and_opens_as_what_it_is(tree: Path, tmp_path: Path) -> None:
+    words = ["data", "prepare", "camus", str(tree), "-o", str(tmp_path / "set"), "--size", str(SIZE)]
+    assert main([*words, "--frames", str(FRAMES), "--name", "CAMUS-M", "--workers", "1"]) == 0
+    assert open_set(tmp_path / "set").name == "CAMUS-M"
+    assert load_dataset("camus", tmp_path / "set").name == "CAMUS-M"
+    with pytest.raises(ScopeRegError, match="name the dataset camus"):
+        load_dataset("muregpro", tmp_path / "set")
 
 
 def test_several_processes_make_the_same_bytes(tree: Path, whole: Path, tmp_path: Path) -> None:

@@ -69,14 +69,21 @@ def load_dataset(
 
 def _open_named(name: str, path: Path) -> VolumeSet:
     volumes = open_set(path)
-    if name != "folder" and not volumes.name.startswith(name):
-        known = next((known for known in NAMES if volumes.name.startswith(known)), "folder")
+    kind = _kind(volumes)
+    if name != "folder" and not kind.startswith(name):
+        known = next((known for known in NAMES if kind.startswith(known)), "folder")
         raise ScopeRegError(
             f"the set there is of {volumes.name}, not of {name}",
             where=str(path),
             fix=f"name the dataset {known}, or another folder",
         )
     return volumes
+
+
+def _kind(volumes: VolumeSet) -> str:
+    """The dataset that a set was made of, whatever name it goes by."""
+    made_of = str(volumes.facts.get("dataset", volumes.name))
+    return str(volumes.facts.get("anatomy", made_of)).lower().replace("-", "")
 
 
 def _kept_phantoms(

@@ -68,6 +68,8 @@ def plan_of(options: PrepareOptions) -> SetPlan:
             flag = "--" + name.replace("_", "-")
             raise ScopeRegError(f"{options.dataset} has no use for it", where=flag, fix="leave it out")
         given[name] = value
+    if options.name is not None:
+        given["name"] = options.name
     return _PLANS[options.dataset](options.path, labels=options.labels, skip_bad=options.skip_bad, **given)  # type: ignore[operator]
 
 

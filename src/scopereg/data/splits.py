@@ -49,7 +49,7 @@ def split_set(volume_set: VolumeSet, fold: int = 0, seed: int = 0) -> Split:
 
 def split_named(name: str, patients: Sequence[str], fold: int = 0, seed: int = 0) -> Split:
     """The split of a set of this name where no folds were given."""
-    if name.startswith("camus") and _has_all_parts(patients, fold):
+    if name.lower().startswith("camus") and _has_all_parts(patients, fold):
         return split_camus(patients, fold)
     return split_patients(patients, fold=fold, seed=seed)
 
