@@ -102,7 +102,7 @@ def test_what_only_pickle_could_keep_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_a_pickle_is_refused_unopened(tmp_path: Path, save: Any) -> None:
     save({"state_dict": Trap()}, tmp_path / "a.ckpt")
-    with pytest.raises(ScopeRegError, match="not a whole checkpoint"):
+    with pytest.raises(ScopeRegError, match="not a whole safetensors file"):
         read_checkpoint(tmp_path / "a.ckpt")
 
 
@@ -110,12 +110,12 @@ def test_a_pickle_is_refused_unopened(tmp_path: Path, save: Any) -> None:
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path, kept: int) -> None:
     path = saved({"weight": torch.ones(100)}, tmp_path / "a.ckpt")
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ScopeRegError, match="not a whole checkpoint"):
+    with pytest.raises(ScopeRegError, match="not a whole safetensors file"):
         read_checkpoint(path)
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScopeRegError, match=r"nowhere\.ckpt.*no such checkpoint"):
+    with pytest.raises(ScopeRegError, match=r"nowhere\.ckpt.*no such file"):
         read_checkpoint(tmp_path / "nowhere.ckpt")
 
 

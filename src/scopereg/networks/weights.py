@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
 
 from scopereg import networks
 from scopereg.errors import ScopeRegError
-from scopereg.io.files import atomic_path
+from scopereg.io.tensors import read_tensors, write_tensors
 
 FORMAT = "scopereg-1"
 
@@ -39,12 +37,7 @@ def save_network(
         )
     tensors = {key: _packed(value, dtype) for key, value in network.state_dict().items()}
     header = {"format": FORMAT, "network": name, "options": json.dumps(options or {}), "facts": json.dumps(facts or {})}
-    with atomic_path(path) as temporary:
-        try:
-            save_file(tensors, temporary, header)
-        except SafetensorError as error:  # the library's name for a full disk
-            raise OSError(str(error)) from error
-    return Path(path)
+    return write_tensors(path, tensors, header)
 
 
 def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
@@ -82,20 +75,4 @@ def _packed(value: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    if not path.is_file():
-        raise ScopeRegError("there is no such file", where=str(path), fix="check the path of the weights")
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ScopeRegError(
-            f"not a whole safetensors file: {error}", where=str(path), fix="copy or make the file again"
-        ) from error
-    if header.get("format") != FORMAT:
-        raise ScopeRegError(
-            f"the header says {header.get('format')!r} instead of {FORMAT!r}",
-            where=str(path),
-            fix="use a file written by scopereg (networks.weights.save_network)",
-        )
-    return header, tensors
+    return read_tensors(path, FORMAT, made_by="scopereg (networks.weights.save_network)")

@@ -8,11 +8,8 @@ from typing import Any
 
 import torch
 from pytorch_lightning.plugins.io import CheckpointIO
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from scopereg.errors import ScopeRegError
-from scopereg.io.files import atomic_path
+from scopereg.io.tensors import read_tensors, write_tensors
 
 FORMAT = "scopereg-checkpoint-1"
 _TENSOR, _PAIRS, _TUPLE = "__tensor__", "__pairs__", "__tuple__"
@@ -24,11 +21,7 @@ class SafetensorsIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         tensors: dict[str, torch.Tensor] = {}
         content = json.dumps(_take_tensors(checkpoint, tensors))
-        with atomic_path(path) as temporary:
-            try:
-                save_file(tensors, temporary, {"format": FORMAT, "content": content})
-            except SafetensorError as error:  # the library's name for a full disk
-                raise OSError(str(error)) from error
+        write_tensors(path, tensors, {"format": FORMAT, "content": content})
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
         return read_checkpoint(path)
@@ -39,22 +32,7 @@ class SafetensorsIO(CheckpointIO):
 
 def read_checkpoint(path: Path | str) -> dict[str, Any]:
     """The content of a checkpoint, tensors on the CPU."""
-    if not Path(path).is_file():
-        raise ScopeRegError("there is no such checkpoint", where=str(path), fix="check the path")
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ScopeRegError(
-            f"not a whole checkpoint: {error}", where=str(path), fix="delete it and start again, or restore a copy"
-        ) from error
-    if header.get("format") != FORMAT:
-        raise ScopeRegError(
-            f"the header says {header.get('format')!r} instead of {FORMAT!r}",
-            where=str(path),
-            fix="resume from a checkpoint that scopereg train wrote",
-        )
+    header, tensors = read_tensors(path, FORMAT, made_by="scopereg train")
     content: dict[str, Any] = _put_tensors(json.loads(header["content"]), tensors)
     return content
 
