@@ -17,7 +17,7 @@ from scopereg.evaluation import methods
 from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings
-from scopereg.evaluation.sweeps import evaluate_sweep
+from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 
 SETTINGS = EvaluateSettings("real", magnitude=3, frames=1)
@@ -57,7 +57,8 @@ class Tracker:
 def test_the_tracker_itself_has_no_error_and_its_frames_agree_with_the_reference(
     sweep: TrackedSweep, tmp_path: Path
 ) -> None:
-    path = evaluate_sweep(sweep, Tracker(sweep), SETTINGS, tmp_path, spacing_mm=1.0, shape=SHAPE, held_out=(2, 2))
+    case = sweep_case(sweep, 1.0, shape=SHAPE, held_out=(2, 2))
+    path = evaluate_sweep(case, Tracker(sweep), SETTINGS, tmp_path, shape=SHAPE)
     rows, _ = read_results(path)
     assert len(rows) == 4
     assert {row.protocol for row in rows} == {"real"}
@@ -68,14 +69,15 @@ def test_the_tracker_itself_has_no_error_and_its_frames_agree_with_the_reference
 
 def test_no_registration_is_as_far_off_as_the_start(sweep: TrackedSweep, tmp_path: Path) -> None:
     identity = methods.create("identity")
-    path = evaluate_sweep(sweep, identity, SETTINGS, tmp_path, spacing_mm=1.0, shape=SHAPE, held_out=(2, 2))
+    case = sweep_case(sweep, 1.0, shape=SHAPE, held_out=(2, 2))
+    path = evaluate_sweep(case, identity, SETTINGS, tmp_path, shape=SHAPE)
     rows, _ = read_results(path)
     assert [row.mtre_mm for row in rows] == [row.start_mm for row in rows]
 
 
-def test_a_sweep_too_short_for_its_blocks_is_refused(sweep: TrackedSweep, tmp_path: Path) -> None:
+def test_a_sweep_too_short_for_its_blocks_is_refused(sweep: TrackedSweep) -> None:
     with pytest.raises(ScopeRegError, match="blocks"):
-        evaluate_sweep(sweep, methods.create("identity"), SETTINGS, tmp_path, spacing_mm=1.0, shape=SHAPE)
+        sweep_case(sweep, 1.0, shape=SHAPE)
 
 
 @pytest.mark.skipif(not (SHARED / "plus").is_dir(), reason="the PLUS sequence is not here")

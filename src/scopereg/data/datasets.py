@@ -57,7 +57,7 @@ def load_dataset(
         wanted = {"count": count, "frames": frames, "magnitude": magnitude, "shape": shape}
         volumes = _kept_phantoms(name, wanted, device, keep, progress)
     elif path is None:
-        raise _no_path(name)
+        raise no_path(name, f"scopereg train {name} --data FOLDER")
     elif name == "camus":
         volumes = load_camus(path, size=size, labels=labels, skip_bad=skip_bad, progress=progress)
     elif name == "muregpro":
@@ -118,11 +118,11 @@ def _refuse_path(name: str, path: Path | str | None) -> None:
         )
 
 
-def _no_path(name: str) -> ScopeRegError:
-    how = f"scopereg train {name} --data FOLDER"
+def no_path(name: str, command: str) -> ScopeRegError:
+    """What to say when the folder of a dataset is missing; `command` shows how to pass it."""
     if name in PUBLISHED:
         title, address = PUBLISHED[name]
-        fix = f"get {title} from {address}, unpack it and pass its folder: {how}"
+        fix = f"get {title} from {address}, unpack it and pass its folder: {command}"
     else:
-        fix = f"pass the folder with your volumes: {how}"
+        fix = f"pass the folder with your volumes: {command}"
     return ScopeRegError("its folder is not given", where=f"dataset {name}", fix=fix)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from scopereg.data.camus import plan_camus
 from scopereg.data.cases import SetPlan, listed
-from scopereg.data.datasets import PUBLISHED
+from scopereg.data.datasets import no_path
 from scopereg.data.folder import plan_folder
 from scopereg.data.muregpro import plan_muregpro
 from scopereg.data.orientation import unexpected
@@ -57,7 +57,7 @@ def run(options: PrepareOptions) -> int:
 def plan_of(options: PrepareOptions) -> SetPlan:
     """What is to be read and how; an option that the dataset has no use for is an error."""
     if options.path is None:
-        raise _no_path(options.dataset)
+        raise no_path(options.dataset, f"scopereg data prepare {options.dataset} FOLDER -o PREPARED")
     own = _OWN_OPTIONS[options.dataset]
     given: dict[str, Any] = {}
     for name in sorted({name for names in _OWN_OPTIONS.values() for name in names}):
@@ -71,13 +71,6 @@ def plan_of(options: PrepareOptions) -> SetPlan:
     if options.name is not None:
         given["name"] = options.name
     return _PLANS[options.dataset](options.path, labels=options.labels, skip_bad=options.skip_bad, **given)  # type: ignore[operator]
-
-
-def _no_path(dataset: str) -> ScopeRegError:
-    how = f"scopereg data prepare {dataset} FOLDER -o PREPARED"
-    title, address = PUBLISHED.get(dataset, ("your volumes", ""))
-    fix = f"get {title} from {address}, unpack it and pass its folder: {how}" if address else f"pass it: {how}"
-    return ScopeRegError("the folder of the data is not given", where=f"data prepare {dataset}", fix=fix)
 
 
 def _tell(volumes: VolumeSet, folder: Path, finished: bool) -> None:

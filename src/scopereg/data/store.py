@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,11 @@ class VolumeSet:
         return field_only[rows.to(self.images.device)].float() / 255
 
     def sha256(self) -> str:
-        """Hash of everything that decides a result: voxels, labels, frames, spacing and margin."""
+        """Hash of everything that decides a result: voxels, labels, frames, spacing and margin; made once."""
+        return self._sha256
+
+    @cached_property
+    def _sha256(self) -> str:
         grid = torch.tensor([self.spacing_mm, *self.margin], dtype=torch.float64)
         return tensors_sha256(grid, *_arrays(self).values())
 

@@ -19,7 +19,7 @@ from scopereg.evaluation import methods
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
-from scopereg.evaluation.sweeps import evaluate_sweep
+from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
 from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 from scopereg.options import EvaluateOptions
 from scopereg.progress import counting
@@ -65,20 +65,12 @@ def _sweep(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list
         sweep = read_npz_sweep(options.data)
     else:
         sweep = read_plus_sequence(options.data, options.calibration)
+    case = sweep_case(sweep, options.spacing_mm, held_out=options.held_out)
     paths = []
     for magnitude, method in product(options.magnitudes, chosen):
         settings = EvaluateSettings("real", magnitude, seed=options.seed, frames=1)
         with counting(f"{method.name}, real, pm {magnitude:g}") as progress:
-            path = evaluate_sweep(
-                sweep,
-                method,
-                settings,
-                options.output,
-                spacing_mm=options.spacing_mm,
-                held_out=options.held_out,
-                progress=progress,
-            )
-        paths.append(path)
+            paths.append(evaluate_sweep(case, method, settings, options.output, progress=progress))
     return paths, f"{sweep.name}, held-out frames against the tracker, {options.spacing_mm:g} mm"
 
 

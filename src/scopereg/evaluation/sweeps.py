@@ -28,32 +28,40 @@ from scopereg.provenance import tensors_sha256
 SHAPE = (32, 128, 128)  # of the part of the reference around a start pose
 
 
-def evaluate_sweep(
+def sweep_case(
     sweep: TrackedSweep,
+    spacing_mm: float,
+    *,
+    shape: tuple[int, int, int] = SHAPE,
+    held_out: tuple[int, int] = (5, 5),
+) -> RealCase:
+    """The reference of a sweep and the frames it does not contain, `held_out` blocks of so many; for all methods."""
+    return real_case(sweep, held_out_blocks(len(sweep), *held_out), None, spacing_mm, (shape[1], shape[2]))
+
+
+def evaluate_sweep(
+    case: RealCase,
     method: Method,
     settings: EvaluateSettings,
     folder: Path | str,
     *,
-    spacing_mm: float,
     shape: tuple[int, int, int] = SHAPE,
-    held_out: tuple[int, int] = (5, 5),
     progress: Progress | None = None,
 ) -> Path:
-    """The file with one row per held-out frame; the reference contains none of them, `held_out` blocks of so many.
+    """The file with one row per held-out frame of a sweep.
 
     Each frame is sought around a start pose within +-magnitude of the tracked one, in the part of the reference of
     `shape` that lies there. The identity is the start.
     """
-    rows = held_out_blocks(len(sweep), *held_out)
-    case = real_case(sweep, rows, None, spacing_mm, (shape[1], shape[2]))
     starts = start_poses(case.truth, settings.magnitude, settings.seed, shape)
+    spacing_mm = case.reference.volume.isotropic_spacing_mm
     data_sha256 = tensors_sha256(case.reference.volume.array, case.images, *case.truth)
     facts = run_facts(data_sha256, method, settings, f"held-out rows {list(case.rows)}, {spacing_mm:g} mm, {shape}")
     work = {
-        f"{sweep.name}-{row:04d}": partial(_frame_rows, case, index, starts, shape, method, settings)
+        f"{case.name}-{row:04d}": partial(_frame_rows, case, index, starts, shape, method, settings)
         for index, row in enumerate(case.rows)
     }
-    return collect(output_folder(folder) / file_name(sweep.name, method.name, settings), facts, work, progress)
+    return collect(output_folder(folder) / file_name(case.name, method.name, settings), facts, work, progress)
 
 
 def _frame_rows(
