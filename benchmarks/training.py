@@ -30,7 +30,7 @@ from scopereg.training.step import CapturedStep, PlainStep, Weights
 
 SHAPE = (32, 128, 128)
 BLOCKS, STEPS = 7, 16
-BASE = TrainSettings(batch=16, frames_per_volume=1, minutes=1.0)
+BASE = TrainSettings(batch=16, frames_per_volume=1, minutes=1.0, reach=1.0, matching=False, looks=1)  # as published
 
 
 class AsPublished(torch.nn.Module):
@@ -74,7 +74,7 @@ def frames_per_second(run: Callable[[int], None], batch: int) -> float:
 
 
 def fixed_batch(settings: TrainSettings, source: FrameSource) -> Batch:
-    return Batch(*(value.clone() for value in FrameSource(source.volumes, settings).batch(0)))
+    return FrameSource(source.volumes, settings).batch(0).each(torch.clone)
 
 
 def main() -> None:
@@ -94,6 +94,7 @@ def main() -> None:
         ("+ batch 64", replace(shared, batch=64), True, False),
         ("batch 16, frames drawn (honest, augmented)", shared, True, True),
         ("batch 64, frames drawn (honest, augmented)", replace(shared, batch=64), True, True),
+        ("batch 16, frames drawn, three looks", replace(shared, looks=3, matching=True, reach=1.75), True, True),
     ]
     rows = []
     for name, settings, fast_layout, drawn in variants:

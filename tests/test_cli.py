@@ -13,7 +13,8 @@ from scopereg import __version__
 from scopereg.cli import VERBS, main, parse
 from scopereg.errors import ScopeRegError
 from scopereg.options import DemoOptions, TrainOptions
-from scopereg.training.settings import PRESETS, TrainSettings
+from scopereg.training.presets import PRESETS
+from scopereg.training.settings import TrainSettings
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scopereg.training.settings import PRESETS, differences
+from scopereg.training.presets import PRESETS
+from scopereg.training.settings import differences
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])

@@ -141,7 +141,7 @@ def parse(name: str, words: list[str]) -> Any:
     options = getattr(import_module("scopereg.options"), verb.options)
     path, words = _take("--config", words)
     from_file = [] if path is None else as_arguments(read_yaml(path, options), options)
-    default = _defaults(options, _take("--preset", [*from_file, *words])[0])
+    default = _defaults(options, [*from_file, *words])
     if path is not None:
         try:
             default = tyro.cli(options, prog=path, args=from_file, default=default)
@@ -153,11 +153,12 @@ def parse(name: str, words: list[str]) -> Any:
     return tyro.cli(options, prog=f"scopereg {name}", description=description, args=words, default=default)
 
 
-def _defaults(options: Any, preset: str | None) -> Any:
-    """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults(name)`."""
-    if preset is None or not hasattr(options, "preset_defaults"):
+def _defaults(options: Any, words: list[str]) -> Any:
+    """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults`."""
+    if not hasattr(options, "preset_defaults"):
         return options()
-    return options.preset_defaults(preset)
+    dataset = next((word for word in words if word == "muregpro"), None)  # the one that has presets of its own
+    return options.preset_defaults(_take("--preset", words)[0], _take("--network", words)[0], dataset)
 
 
 def _take(flag: str, words: list[str]) -> tuple[str | None, list[str]]:

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from scopereg.training.settings import PRESETS, TrainSettings
+from scopereg.training.presets import preset
+from scopereg.training.settings import TrainSettings
 
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
@@ -277,9 +278,9 @@ class TrainOptions(TrainSettings, RunOptions):
     """
 
     @classmethod
-    def preset_defaults(cls, name: str) -> TrainOptions:
-        """The defaults under a preset; a name that there is none of changes nothing, the parser reports it."""
-        return cls(**vars(PRESETS.get(name, TrainSettings())))
+    def preset_defaults(cls, name: str | None, network: str | None, dataset: str | None) -> TrainOptions:
+        """The defaults under a preset for a network; a name that there is none of changes nothing, the parser tells."""
+        return cls(**vars(preset(name or cls.preset, network or cls.network, dataset or cls.dataset)))
 
     def settings(self) -> TrainSettings:
         """The part that decides the outcome besides the data, as `train` takes it."""

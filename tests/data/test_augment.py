@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scopereg.data.augment import AugmentOptions, augment_volumes, mirror_frames, mirror_volumes
+from scopereg.data.augment import AugmentOptions, augment_channels, augment_volumes, mirror_frames, mirror_volumes
 from scopereg.geometry import centred_axis, rotation_from_euler_deg, sample_poses, sample_slice
 
 NOTHING = AugmentOptions(
@@ -137,3 +137,11 @@ def test_each_frame_is_mirrored_by_its_own_flag() -> None:
     torch.testing.assert_close(translation, poses.translation * torch.tensor([[-1, 1, 1], [1, 1, -1]]))
     there = sample_slice(mirror_volumes(volumes, flags, ~flags), rotation, translation)
     torch.testing.assert_close(there, images, atol=1e-4, rtol=0)
+
+
+def test_channels_move_alike_and_the_first_alone_gets_the_grey_map() -> None:
+    volumes = noise()
+    changed = augment_channels(torch.stack([volumes, volumes], 1), seeded(1))
+    assert torch.equal(changed[:, 0], augment_volumes(volumes, seeded(1)))
+    ungreyed = augment_volumes(volumes, seeded(1), replace(AugmentOptions(), log_gamma=0.0))
+    torch.testing.assert_close(changed[:, 1], ungreyed)

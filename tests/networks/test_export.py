@@ -87,3 +87,13 @@ def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:
         run(ExportOptions("scope-reg", tmp_path / "m.tflite", SHAPE))
     with pytest.raises(ScopeRegError, match="no such file"):
         run(ExportOptions("nothing.safetensors", tmp_path / "m.pt2", SHAPE))
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_several_looks_export(ending: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = create("scope-reg", looks=2, matching=True, reach=1.75).eval()
+    path = tmp_path / f"model.{ending}"
+    export_network(network, (16, 24, 32), path)
+    agreement = compare(network, path, (16, 24, 32), seed=0)
+    assert max(agreement.voxels, agreement.degrees) < 1e-3

@@ -31,7 +31,7 @@ from scopereg.training import module as module_file
 from scopereg.training import step as step_file
 from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
 from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, Machine, train
-from scopereg.training.module import create_network
+from scopereg.training.module import create_network, network_options
 from scopereg.training.settings import TrainSettings, plain
 from scopereg.training.source import Batch, FrameSource
 from scopereg.training.step import PlainStep, Weights
@@ -194,7 +194,7 @@ def test_another_seed_starts_with_other_weights() -> None:
 
 def test_another_seed_trains_the_same_weights_otherwise(tiny_set: Maker, folder: Path) -> None:
     start, ends = folder / "start.safetensors", []
-    save_network(create_network(SETTINGS), start, name="scope-reg", options={"norm": "batch"})
+    save_network(create_network(SETTINGS), start, name="scope-reg", options=network_options(SETTINGS))
     for seed in (0, 1):
         settings = replace(SETTINGS, seed=seed, epochs=1, start=start)
         run(tiny_set(), folder / str(seed), settings)
@@ -612,7 +612,7 @@ def test_two_processes_have_the_gradients_of_one_with_both_batches(tiny_set: Mak
     volumes = tiny_set()
     part = volumes.subset(split_set(volumes, TWO.fold, TWO.seed).train)
     batches = [FrameSource(part, TWO, rank).batch(0) for rank in range(2)]
-    joined = Batch(*(torch.cat(pair) for pair in zip(*batches, strict=True)))
+    joined = Batch(*(torch.cat(pair) for pair in zip(*(batch.tensors() for batch in batches), strict=True)))
     network = create_network(TWO).train()
     PlainStep(Weights(network, create_network(TWO), TWO, torch.device("cpu"))).gradients(joined)
     for found in on_two.of_each("gradients"):

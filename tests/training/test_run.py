@@ -16,7 +16,8 @@ import torch
 from scopereg.cli import main
 from scopereg.networks.weights import load_network, read_facts
 from scopereg.training import run as run_module
-from scopereg.training.settings import PRESETS, TrainSettings, from_plain
+from scopereg.training.presets import PRESETS
+from scopereg.training.settings import TrainSettings, from_plain
 
 SHAPE = (8, 32, 32)
 QUICK = ["--epochs", "2", "--batch", "2", "--frames-per-volume", "2", "--validate-every", "2", "--device", "cpu"]

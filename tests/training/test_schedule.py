@@ -54,3 +54,21 @@ def test_an_epoch_is_one_frame_of_each_volume(epochs: int, volumes: int, devices
 def test_settings_decide_the_schedule() -> None:
     settings = TrainSettings(minutes=2.0, learning_rate=0.01, warmup=7, decay_power=0.5)
     assert Schedule.from_settings(settings, 10) == Schedule(0.01, 7, 0.5, None, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("decay", "shares", "factors"),
+    [
+        ("constant", (0.0, 0.5, 0.999), (1.0, 1.0, 1.0)),
+        ("steps", (0.0, 0.034, 0.5, 0.999), (1.0, 0.8, 0.8**15, 0.8**29)),
+        ("drop", (0.0, 0.79, 0.8, 0.999), (1.0, 1.0, 0.3, 0.3)),
+        ("plateau", (0.0, 0.011, 0.061, 0.9), (1.0, 1.2, 1.2**6, 1.2**6)),
+        ("polynomial", (0.0, 0.75), (1.0, 0.25**0.9)),
+    ],
+)
+def test_every_decay_falls_as_its_method_says(
+    decay: str, shares: tuple[float, ...], factors: tuple[float, ...]
+) -> None:
+    schedule = Schedule(peak=2.0, warmup=0, power=0.9, steps=1000, seconds=None, decay=decay)
+    assert [schedule.factor(share) for share in shares] == pytest.approx(list(factors))
+    assert schedule.rate(0, 0.0) == 2.0

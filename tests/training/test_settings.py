@@ -1,4 +1,4 @@
-"""Settings: wrong values are named, presets are whole, and JSON keeps them."""
+"""Settings: wrong values are named, and JSON keeps them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from scopereg.errors import ScopeRegError
-from scopereg.training.settings import (
-    FAST_MINUTES,
-    PRESETS,
-    TrainSettings,
-    differences,
-    from_plain,
-    plain,
-    with_length,
-)
+from scopereg.training.presets import PRESETS
+from scopereg.training.settings import TrainSettings, differences, from_plain, plain
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -48,6 +41,11 @@ NAN, INFINITE = float("nan"), float("inf")
         ("average", -0.1),
         ("passes", 3),
         ("passes", 0),
+        ("looks", 0),
+        ("optimizer", "sgd"),
+        ("decay", "linear"),
+        ("plateau_factor", 0.0),
+        ("plateau_patience", -1),
         ("minutes", 0.0),
         ("minutes", INFINITE),
         ("epochs", 0),
@@ -68,38 +66,6 @@ def test_a_wrong_value_is_named_with_its_option(name: str, value: Any) -> None:
 def test_minutes_and_epochs_exclude_each_other() -> None:
     with pytest.raises(ScopeRegError, match="both minutes and epochs"):
         TrainSettings(minutes=1.0, epochs=1)
-
-
-def test_the_paper_preset_is_as_published() -> None:
-    paper = PRESETS["paper"]
-    assert (paper.protocol, paper.batch, paper.learning_rate, paper.decay_power) == ("paper", 6, 5e-5, 0.9)
-    assert (paper.loss, paper.augment, paper.average, paper.clip, paper.warmup) == ("squared", False, 0.0, 0.0, 0)
-
-
-def test_each_preset_knows_its_name() -> None:
-    assert {name: settings.preset for name, settings in PRESETS.items()} == {"fast": "fast", "paper": "paper"}
-
-
-def test_the_fast_preset_is_what_nothing_asked_for_gives() -> None:
-    assert PRESETS["fast"] == TrainSettings()
-
-
-@pytest.mark.parametrize(("dataset", "epochs"), [("camus", 500), ("muregpro", 1500), ("folder", 500)])
-def test_the_paper_preset_is_as_long_as_published(dataset: str, epochs: int) -> None:
-    settings = with_length(PRESETS["paper"], dataset)
-    assert (settings.epochs, settings.minutes) == (epochs, None)
-
-
-def test_the_fast_preset_goes_by_the_clock() -> None:
-    settings = with_length(TrainSettings(), "camus")
-    assert (settings.epochs, settings.minutes) == (None, FAST_MINUTES)
-
-
-@pytest.mark.parametrize("length", [{"minutes": 3.0}, {"epochs": 7}])
-@pytest.mark.parametrize("preset", ["fast", "paper"])
-def test_a_length_that_was_given_stays(preset: str, length: dict[str, Any]) -> None:
-    settings = replace(PRESETS[preset], **length)
-    assert with_length(settings, "camus") == settings
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ HONEST = replace(PAPER, protocol="honest", augment=True)
 
 
 def same(one: Batch, other: Batch) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True))
 
 
 def frames_at_their_poses(batch: Batch) -> Tensor:
@@ -60,7 +60,7 @@ def test_on_a_gpu_a_step_gives_the_same_batch_whatever_was_asked_before(tiny_set
     volumes = tiny_set().to("cuda")
     source, wanted = FrameSource(volumes, HONEST), FrameSource(volumes, HONEST).batch(11)
     for step in (*range(4, 12), 30, 11):
-        found = Batch(*(value.clone() for value in source.batch(step)))
+        found = source.batch(step).each(torch.clone)
         source.draw_ahead(step + 1)
     assert same(found, wanted)
     assert not same(found, source.batch(12))
@@ -186,3 +186,45 @@ def test_too_few_acquired_frames_for_validation_are_refused(tiny_set: Maker, set
     """Validation takes four of each volume: with fewer it would look for frames in the volumes of others."""
     with pytest.raises(ScopeRegError, match="3 frames of each volume"):
         check_volumes(with_frames(tiny_set(), 3), settings)
+
+
+# masks of the organ
+
+
+def labelled(volumes: VolumeSet) -> VolumeSet:
+    """Bright voxels are class 1: a mask must then lie where its frame is bright."""
+    return replace(volumes, labels=(volumes.images > 127).byte())
+
+
+@pytest.mark.parametrize("acquired", [False, True])
+@pytest.mark.parametrize("augment", [False, True])
+def test_masks_lie_where_the_frames_show_the_organ(tiny_set: Maker, augment: bool, acquired: bool) -> None:
+    volumes = labelled(tiny_set(margin=(0, 0, 0) if acquired else (1, 4, 3)))
+    settings = replace(PAPER, network="cu-reg", augment=augment, batch=32)
+    if acquired:
+        volumes, settings = with_frames(volumes, 4), replace(settings, protocol="honest")
+    batch = FrameSource(volumes, settings).batch(0)
+    assert batch.masks is not None
+    assert batch.masks.shape == batch.slices.shape
+    assert 0.2 < batch.masks.float().mean() < 0.8
+    # Where the volume says so at the frame's pose, not where the frame says so: that one is another acquisition.
+    organ = frames_at_their_poses(batch)
+    if augment and not acquired:
+        assert batch.slices[batch.masks].mean() > batch.slices[~batch.masks].mean() + 0.2  # the grey map was bent
+    else:
+        # Masks of acquired frames are mirrored outside, slices fade to black there.
+        inside = frames_at_their_poses(batch._replace(volumes=torch.ones_like(batch.volumes))) > 0.999
+        assert ((organ > 0.5) == batch.masks)[inside].float().mean() > 0.95
+
+
+def test_masks_are_for_those_who_learn_from_them_and_where_there_are_labels(tiny_set: Maker) -> None:
+    prompted = replace(PAPER, network="cu-reg")
+    assert FrameSource(labelled(tiny_set()), PAPER).batch(0).masks is None
+    assert FrameSource(tiny_set(), prompted).batch(0).masks is None
+    assert FrameSource(labelled(tiny_set()), prompted).batch(0).masks is not None
+
+
+def test_masks_change_nothing_else_of_a_batch(tiny_set: Maker) -> None:
+    plain = FrameSource(tiny_set(), replace(HONEST, network="cu-reg")).batch(2)
+    masked = FrameSource(labelled(tiny_set()), replace(HONEST, network="cu-reg")).batch(2)
+    assert same(plain, masked._replace(masks=None))

@@ -44,15 +44,22 @@ _USUAL = AugmentOptions()
 @torch.no_grad()
 def augment_volumes(volumes: Tensor, generator: torch.Generator, options: AugmentOptions = _USUAL) -> Tensor:
     """Volumes (B, D, H, W) in [0, 1], each changed in its own way; what comes in from outside is mirrored."""
-    count, shape = len(volumes), tuple(volumes.shape[1:])
+    return augment_channels(volumes[:, None], generator, options)[:, 0]
+
+
+@torch.no_grad()
+def augment_channels(volumes: Tensor, generator: torch.Generator, options: AugmentOptions = _USUAL) -> Tensor:
+    """Volumes (B, C, D, H, W): all channels are moved alike, the grey map is for the first alone."""
+    count, shape = len(volumes), tuple(volumes.shape[2:])
     affine = _draw_affines(count, shape, generator, options)
     grid = F.affine_grid(affine, [count, 1, *shape], align_corners=True)
     # Normalised coordinates run from -1 to 1: a share of the axis counts double.
     control = 2 * options.bend * torch.randn(count, 3, *_CONTROL, generator=generator, device=generator.device)
     grid += F.interpolate(control, shape, mode="trilinear", align_corners=True).movedim(1, -1)
-    changed = F.grid_sample(volumes[:, None], grid, padding_mode="reflection", align_corners=True)[:, 0]
+    changed = F.grid_sample(volumes, grid, padding_mode="reflection", align_corners=True).clamp(0, 1)
     gamma = torch.rand(count, 1, 1, 1, generator=generator, device=generator.device) * 2 - 1
-    return changed.clamp(0, 1) ** (options.log_gamma * gamma).exp()
+    changed[:, 0] = changed[:, 0] ** (options.log_gamma * gamma).exp()
+    return changed
 
 
 def _draw_affines(count: int, shape: tuple[int, ...], generator: torch.Generator, options: AugmentOptions) -> Tensor:
@@ -95,6 +102,7 @@ def mirror_frames(
 
 
 def mirror_volumes(volumes: Tensor, mirrored: Tensor, reversed_: Tensor) -> Tensor:
-    """Volumes (B, D, H, W) mirrored left and right, or reversed along depth, where the masks (B,) say so."""
-    volumes = torch.where(mirrored[:, None, None, None], volumes.flip(-1), volumes)
-    return torch.where(reversed_[:, None, None, None], volumes.flip(-3), volumes)
+    """Volumes (B, ..., D, H, W) mirrored left and right, or reversed along depth, where the masks (B,) say so."""
+    per_volume = (-1, *(1,) * (volumes.ndim - 1))
+    volumes = torch.where(mirrored.reshape(per_volume), volumes.flip(-1), volumes)
+    return torch.where(reversed_.reshape(per_volume), volumes.flip(-3), volumes)

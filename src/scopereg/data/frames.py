@@ -48,10 +48,19 @@ def cut_frames(
     those end, then made another acquisition; `unseen` adds what no network is trained on.
     """
     check_protocol(protocol, "cut_frames(protocol)")
+    whole = _cut(images, margin, poses, protocol)
+    return whole if protocol == "paper" else honest_frames(whole, generator, unseen=unseen)[0]
+
+
+def cut_masks(masks: Tensor, margin: Margin, poses: VoxelPoses, protocol: Protocol) -> Tensor:
+    """Masks (B, H, W) of the frames that `cut_frames` cuts, from masks (V, D, H, W) with surroundings, 0 to 1."""
+    return _cut(masks, margin, poses, protocol) > 0.5
+
+
+def _cut(images: Tensor, margin: Margin, poses: VoxelPoses, protocol: Protocol) -> Tensor:
     field = reference_field(images, margin)
     height, width = field.shape[-2:]
     points = place_plane(*poses, (height, width)).reshape(len(images), -1, height, width, 3)
     if protocol == "paper":
         return sample_points(field, points).reshape(-1, height, width)
-    whole = sample_points(images, points, padding="reflection").reshape(-1, height, width)
-    return honest_frames(whole, generator, unseen=unseen)[0]
+    return sample_points(images, points, padding="reflection").reshape(-1, height, width)

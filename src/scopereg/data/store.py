@@ -59,6 +59,11 @@ class AcquiredFrames:
         return AcquiredFrames(*(getattr(self, entry.name).to(device) for entry in fields(self)))
 
 
+def organ(labels: Tensor, name: str) -> Tensor:
+    """Where labels show the organ that a dataset is about, bool: all classes, of a heart what the epicardium holds."""
+    return (labels == 1) | (labels == 2) if name in ("camus", "echo") else labels > 0
+
+
 @dataclass(frozen=True, eq=False)
 class VolumeSet:
     """Volumes of one shape and spacing, uint8, each with the surroundings beyond its reference field."""

@@ -65,10 +65,11 @@ def sample_points(volume: Tensor, points: Tensor, *, padding: Padding = "zeros",
             where="sample_points(volume, points)",
             fix="pass volumes (B, D, H, W) and points (B, ..., 3)",
         )
-    depth, height, width = volume.shape[-3:]
-    sizes = torch.tensor([width, height, depth], device=points.device, dtype=points.dtype)
-    # A single plane has no extent: its normalised coordinate is 0 wherever the point lies.
-    grid = points * 2 / (sizes - 1).clamp_min(1)
+    # A single plane has no extent: its normalised coordinate is 0 wherever the point lies. Axis by axis: a tensor of
+    # the sizes would be copied from the host, which a recorded graph does not allow.
+    sizes = reversed(volume.shape[-3:])  # x, y, z
+    axes = zip(points.unbind(-1), sizes, strict=True)
+    grid = torch.stack([places * 2 / max(size - 1, 1) for places, size in axes], -1)
     batch = points.shape[0]
     values = F.grid_sample(
         volume[:, None].to(points.dtype),

@@ -10,6 +10,10 @@ from torch import nn
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.networks.ablations import CrossAttentionHeads, DecoderHeads, FusionHeads, TriPlane
+from scopereg.networks.baselines.cu_reg import CuReg
+from scopereg.networks.baselines.dreamreg import DreamReg
+from scopereg.networks.baselines.eureg import EuReg
+from scopereg.networks.baselines.fvr_net import FvrNet
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg
 
 # A class and the settings that make it this network and no other.
@@ -20,14 +24,24 @@ _MAKERS: dict[str, partial[Any]] = {
     "cwcd-heads": partial(DecoderHeads),
     "cwcd-kabsch": partial(ScopeReg, weighted=False),
     "tri-plane": partial(TriPlane),
+    "fvr-net": partial(FvrNet),
+    "cu-reg": partial(CuReg),
+    "eureg": partial(EuReg),
+    "dreamreg": partial(DreamReg),
 }
 
-__all__ = ["NetworkResult", "ScopeReg", "create", "is_network", "names"]
+__all__ = ["NetworkResult", "ScopeReg", "create", "is_network", "names", "options"]
 
 
 def names() -> tuple[str, ...]:
     """Networks that `create` knows."""
     return tuple(_MAKERS)
+
+
+def options(name: str) -> tuple[str, ...]:
+    """Options that `create` takes for a network."""
+    maker = _maker(name, {})
+    return tuple(key for key in inspect.signature(maker).parameters if key not in maker.keywords)
 
 
 def create(name: str, **options: Any) -> nn.Module:
@@ -41,10 +55,17 @@ def is_network(network: nn.Module, name: str, options: dict[str, Any]) -> bool:
     usual = {key: parameter.default for key, parameter in inspect.signature(maker).parameters.items()}
     wanted = usual | options | maker.keywords
     # Those without a trace in the network show in its weights: a file with the wrong norm does not load.
-    return type(network) is maker.func and all(getattr(network, key, value) == value for key, value in wanted.items())
+    told = {key: value for key, value in wanted.items() if value is not None}  # None: the network chooses itself
+    same = (_plain(getattr(network, key, value)) == _plain(value) for key, value in told.items())
+    return type(network) is maker.func and all(same)
 
 
-def _maker(name: str, options: dict[str, Any]) -> partial[Any]:
+def _plain(value: Any) -> Any:
+    """A shape as JSON gives it back."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _maker(name: str, given: dict[str, Any]) -> partial[Any]:
     if name not in _MAKERS:
         raise ScopeRegError(
             f"unknown network {name!r}{did_you_mean(name, names())}",
@@ -53,11 +74,11 @@ def _maker(name: str, options: dict[str, Any]) -> partial[Any]:
         )
     maker = _MAKERS[name]
     known = [key for key in inspect.signature(maker).parameters if key not in maker.keywords]
-    for key in options:
+    for key in given:
         if key not in known:
             raise ScopeRegError(
                 f"{name} has no option {key!r}{did_you_mean(key, known)}",
                 where="networks.create(**options)",
-                fix=f"use {', '.join(known)}",
+                fix=f"use {', '.join(known)}" if known else "pass none",
             )
     return maker

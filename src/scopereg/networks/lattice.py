@@ -22,19 +22,20 @@ class Lattice(NamedTuple):
 
     def slice_points(self, device: torch.device) -> Tensor:
         """Centres (H' W', 2) of the slice's cells as (x, y): G_s of the paper."""
-        y, x = torch.meshgrid(*self._axes(device)[1:], indexing="ij")
+        y, x = torch.meshgrid(*self.axes(device)[1:], indexing="ij")
         return torch.stack([x, y], -1).flatten(0, 1)
 
     def volume_points(self, device: torch.device) -> Tensor:
         """Centres and a constant (D', H' W', 4) as (x, y, z, 1): the augmented G_v of the paper."""
-        z, y, x = torch.meshgrid(*(axis * self.reach for axis in self._axes(device)), indexing="ij")
+        z, y, x = torch.meshgrid(*(axis * self.reach for axis in self.axes(device)), indexing="ij")
         return torch.stack([x, y, z, torch.ones_like(x)], -1).flatten(1, 2)
 
     def orders(self, device: torch.device) -> Tensor:
         """Token visited at each step (4, H' W') of the four directions."""
         return scan_orders(self.shape[1], self.shape[2], device)
 
-    def _axes(self, device: torch.device) -> list[Tensor]:
+    def axes(self, device: torch.device) -> list[Tensor]:
+        """Coordinates of the cells along z, y, x."""
         steps = (self.depth_step, 1.0, 1.0)
         return [
             torch.arange(n, device=device) * step + first

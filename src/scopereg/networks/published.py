@@ -25,11 +25,11 @@ def forward_as_published(
     network: ScopeReg, slices: Tensor, volumes: Tensor, scan: Scan = selective_scan
 ) -> NetworkResult:
     """What `network(slices, volumes)` gives, computed as in the paper; `scan` may be replaced to count or to time."""
-    if type(network) is not ScopeReg:
+    if type(network) is not ScopeReg or network.looks != 1:
         raise ScopeRegError(
-            f"{type(network).__name__} has no published form",
+            f"{type(network).__name__} with {getattr(network, 'looks', 1)} looks has no published form",
             where="forward_as_published(network)",
-            fix="use scope-reg or cwcd-kabsch, or count the network itself: evaluation.cost.count_gflops",
+            fix="use scope-reg or cwcd-kabsch with one look, or count the network itself: evaluation.cost.count_gflops",
         )
     tokens = network.encoder(slices, volumes)
     x_v = tokens.volume  # (B, D', L, C')

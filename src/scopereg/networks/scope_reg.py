@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import weighted_kabsch
-from scopereg.networks.decoder import CoordinateDecoder
+from scopereg.networks.decoder import CoordinateDecoder, Correspondence
 from scopereg.networks.encoders import STRIDE, Encoder, NormName
 from scopereg.networks.fusion import TokenProjection
 from scopereg.networks.lattice import Lattice, pad_to_stride
+from scopereg.networks.looks import place, seen_from
 
 
 class NetworkResult(NamedTuple):
@@ -22,6 +23,7 @@ class NetworkResult(NamedTuple):
     translation: Tensor  # (B, 3), voxels
     coordinates: Tensor | None = None  # (B, 3, H', W'), x, y, z in cells of 8 voxels from the volume's centre
     evidence: Tensor | None = None  # (B, H', W'), positive
+    earlier: NetworkResult | None = None  # the look before, while training
 
 
 class Tokens(NamedTuple):
@@ -66,7 +68,8 @@ class ScopeReg(nn.Module):
     `weighted=False` fits all tokens alike (the arm `cwcd-kabsch`). `depth_stride=4` encodes twice the planes with the
     same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them lies
     nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching` lets
-    the depth gate compare both images, see `CoordinateDecoder`.
+    the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as seen
+    from the pose before; 1 is published.
     """
 
     def __init__(
@@ -76,19 +79,36 @@ class ScopeReg(nn.Module):
         depth_stride: int = STRIDE,
         reach: float = 1.0,
         matching: bool = False,
+        looks: int = 1,
         weighted: bool = True,
     ) -> None:
         super().__init__()
-        self.depth_stride, self.reach, self.matching = depth_stride, reach, matching
+        self.depth_stride, self.reach, self.matching, self.looks = depth_stride, reach, matching, looks
         self.encoder = SliceVolumeEncoder(norm, depth_stride)
         self.decoder = CoordinateDecoder(matching=matching)
         self.weighted = weighted
 
     def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
         tokens = self.encoder(slice, volume)
-        lattice = tokens.lattice._replace(reach=self.reach)
-        coordinates, evidence = self.decoder(tokens.slice, tokens.volume, lattice)
-        return solve_pose(coordinates, evidence, tokens.lattice, weighted=self.weighted)
+        found = self.solve(self.decoder(tokens.slice, tokens.volume, self.stretched(tokens.lattice)), tokens.lattice)
+        for _ in range(self.looks - 1):
+            found = self.look_again(tokens, found)
+        return found
+
+    def look_again(self, tokens: Tokens, found: NetworkResult) -> NetworkResult:
+        """Decode once more from the pose found, which is taken as given: no gradient goes through it."""
+        rotation, shift = found.rotation.detach(), found.translation.detach() / STRIDE
+        seen = seen_from(tokens.volume, tokens.lattice, rotation, shift)
+        coordinates, evidence = self.decoder(tokens.slice, seen, self.stretched(tokens.lattice))
+        # In the volume's own coordinates, the fit of these is the pose of both looks together.
+        result = self.solve(Correspondence(place(coordinates, rotation, shift), evidence), tokens.lattice)
+        return result._replace(earlier=found) if self.training else result
+
+    def stretched(self, lattice: Lattice) -> Lattice:
+        return lattice._replace(reach=self.reach)
+
+    def solve(self, found: Correspondence, lattice: Lattice) -> NetworkResult:
+        return solve_pose(*found, lattice, weighted=self.weighted)
 
 
 def solve_pose(coordinates: Tensor, evidence: Tensor, lattice: Lattice, *, weighted: bool = True) -> NetworkResult:

@@ -27,8 +27,10 @@ from scopereg.networks.weights import load_network, save_network
 from scopereg.provenance import library_version, provenance
 from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
 from scopereg.training.module import PoseTraining, network_options
+from scopereg.training.objectives import OBJECTIVES
+from scopereg.training.presets import with_length
 from scopereg.training.progress import Display
-from scopereg.training.settings import TrainSettings, differences, from_plain, plain, with_length
+from scopereg.training.settings import TrainSettings, differences, from_plain, plain
 from scopereg.training.source import check_volumes
 from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
 
@@ -102,7 +104,7 @@ class _Run:
         checkpoint = self.folder / CHECKPOINT
         resume = checkpoint if checkpoint.exists() else None
         with _quiet_lightning(), _interruptible(self.module):
-            trainer = _trainer(machine, self.device, _loggers(self.folder, resume))
+            trainer = _trainer(machine, self.device, _loggers(self.folder, resume), self.settings.network)
             trainer.fit(self.module, DataLoader(_Endless(), batch_size=None), ckpt_path=resume)
 
     def keep(self, module: PoseTraining) -> None:
@@ -114,7 +116,7 @@ class _Run:
                 module.average,
                 self.folder / MODEL,
                 name=self.settings.network,
-                options=network_options(self.settings),
+                options=network_options(self.settings, self.volumes.shape),
                 facts=facts,
             )
         # The checkpoint comes last: a run that is killed in between repeats a validation, it does not skip one.
@@ -184,7 +186,7 @@ def _loggers(folder: Path, resume: Path | None) -> list[Logger]:
     return [table, TensorBoardLogger(str(folder), name="", version="log")]
 
 
-def _trainer(machine: Machine, device: torch.device, loggers: list[Logger]) -> lightning.Trainer:
+def _trainer(machine: Machine, device: torch.device, loggers: list[Logger], network: str) -> lightning.Trainer:
     on_gpu = device.type == "cuda"
     several = machine.devices * machine.nodes > 1
     # The same algorithms in every run, so that two runs of one seed agree.
@@ -194,7 +196,7 @@ def _trainer(machine: Machine, device: torch.device, loggers: list[Logger]) -> l
         accelerator="gpu" if on_gpu else device.type,
         devices=[device.index] if device.index is not None else machine.devices,
         num_nodes=machine.nodes,
-        strategy="ddp" if several else "auto",
+        strategy=_strategy(network) if several else "auto",
         max_epochs=-1,
         logger=loggers,
         plugins=[SafetensorsIO()],
@@ -205,6 +207,11 @@ def _trainer(machine: Machine, device: torch.device, loggers: list[Logger]) -> l
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
+
+
+def _strategy(network: str) -> str:
+    """Baselines have parts that their authors count and never use: no process may wait for their gradients."""
+    return "ddp_find_unused_parameters_true" if network in OBJECTIVES else "ddp"
 
 
 def _facts(volumes: VolumeSet, split: Split, settings: TrainSettings, machine: Machine) -> dict[str, Any]:

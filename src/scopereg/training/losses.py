@@ -16,6 +16,7 @@ from scopereg.networks.scope_reg import NetworkResult
 
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
 ROUND_VOXELS = 0.5  # where the distance loss turns into a parabola: a distance has no slope at zero
+EARLIER = 0.5  # what a look counts beside the one after it
 POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
 
 
@@ -42,6 +43,8 @@ def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | N
     options = options or LossOptions()
     measure = {"squared": pose_loss, "distance": distance_loss}[options.pose]
     loss = measure(VoxelPoses(result.rotation, result.translation), true, options.lever_voxels)
+    if result.earlier is not None:
+        loss = loss + EARLIER * total_loss(result.earlier, true, options)
     if not (options.coordinates or options.flow or options.elasticity):
         return loss
     if result.coordinates is None:

@@ -18,12 +18,15 @@ from scopereg.data.frames import PROTOCOLS
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import load_network
+from scopereg.training.presets import PAPER
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings, plain
 from scopereg.training.source import FrameSource
-from scopereg.training.step import CapturedStep, PlainStep, Weights
+from scopereg.training.step import CapturedStep, PlainStep, Weights, seed_draws
 from scopereg.training.validation import Examples, errors_mm, summarise
 
+Shape = tuple[int, int, int]
+USUAL_SHAPE: Shape = (32, 128, 128)
 _STEPS_BETWEEN_TALKS = 8  # of the processes of one run about the time
 
 
@@ -36,6 +39,8 @@ class Progress:
     loss: float = float("nan")  # mean since the last validation
     best_mm: float = float("inf")  # lowest validation error under the protocol trained for
     best_step: int = 0
+    stalled: int = 0  # validations since the error or, after that, the learning rate fell
+    rate_factor: float = 1.0  # what stalled errors have left of the learning rate
     metrics: dict[str, float] = field(default_factory=dict)  # of the last validation
 
 
@@ -60,7 +65,7 @@ class PoseTraining(lightning.LightningModule):
         self.automatic_optimization = False
         self.settings, self.train_set, self.examples = settings, train, examples
         self.on_step, self.on_validated, self.on_stopped = on_step, on_validated, on_stopped
-        self.network = create_network(settings)
+        self.network = create_network(settings, train.shape)
         self.average = copy.deepcopy(self.network).requires_grad_(False)
         self.state = Progress()
         self.stop_asked = False
@@ -92,7 +97,8 @@ class PoseTraining(lightning.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         state = self.state
-        self.weights.set_rate(self.schedule.rate(state.step, state.seconds), state.step)
+        self.weights.set_rate(state.rate_factor * self.schedule.rate(state.step, state.seconds), state.step)
+        seed_draws(self.settings, self.global_rank, state.step)
         self.step(self.source.batch(state.step))
         state.step += 1
         self.source.draw_ahead(state.step)
@@ -152,12 +158,20 @@ class PoseTraining(lightning.LightningModule):
         state.metrics = metrics
         if metrics[f"{self.settings.protocol}_mean_mm"] < state.best_mm:
             state.best_mm, state.best_step = metrics[f"{self.settings.protocol}_mean_mm"], state.step
+        self._watch_plateau()
         if self.trainer.is_global_zero:
             logged = {"loss": state.loss, "seconds": state.seconds, **metrics}
             for logger in self.loggers:
                 logger.log_metrics(logged, step=state.step)
             if self.on_validated is not None:
                 self.on_validated(self)
+
+    def _watch_plateau(self) -> None:
+        """Lower the learning rate where the error has not fallen for longer than the patience lasts."""
+        settings, state = self.settings, self.state
+        state.stalled = 0 if state.best_step == state.step else state.stalled + 1
+        if settings.decay == "plateau" and state.stalled > settings.plateau_patience:
+            state.rate_factor, state.stalled = state.rate_factor * settings.plateau_factor, 0
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["progress"] = asdict(self.state)
@@ -167,12 +181,12 @@ class PoseTraining(lightning.LightningModule):
         self.state = Progress(**checkpoint["progress"])
 
 
-def create_network(settings: TrainSettings) -> nn.Module:
-    """The network of a run with the fresh weights of its seed."""
+def create_network(settings: TrainSettings, shape: Shape = USUAL_SHAPE) -> nn.Module:
+    """The network of a run on volumes of `shape`, with the fresh weights of its seed."""
     state = torch.get_rng_state()
     torch.manual_seed(settings.seed)
     try:
-        network = networks.create(settings.network, **network_options(settings))
+        network = networks.create(settings.network, **network_options(settings, shape))
     finally:
         torch.set_rng_state(state)
     return network if settings.start is None else start_from(network, settings.start)
@@ -192,12 +206,14 @@ def start_from(network: nn.Module, path: Path) -> nn.Module:
     return network
 
 
-def network_options(settings: TrainSettings) -> dict[str, Any]:
-    """Options of `networks.create` that differ from the published network."""
-    published = TrainSettings()
-    own = {name: getattr(settings, name) for name in ("depth_stride", "reach", "matching")}
-    changed = {name: value for name, value in own.items() if value != getattr(published, name)}
-    return {"norm": settings.norm, **changed}
+def network_options(settings: TrainSettings, shape: Shape = USUAL_SHAPE) -> dict[str, Any]:
+    """Options of `networks.create`: of SCoPE-Reg those that differ from the published network, as JSON knows them."""
+    known = networks.options(settings.network)
+    wanted: dict[str, Any] = {"norm": settings.norm, "shape": list(shape)}
+    if settings.network == "scope-reg":
+        own = ("depth_stride", "reach", "matching", "looks")
+        wanted |= {name: getattr(settings, name) for name in own if getattr(settings, name) != getattr(PAPER, name)}
+    return {name: value for name, value in wanted.items() if name in known}
 
 
 def channels_last(module: nn.Module) -> nn.Module:

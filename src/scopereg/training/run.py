@@ -26,6 +26,7 @@ from scopereg.networks.weights import read_facts
 from scopereg.options import TrainOptions
 from scopereg.progress import counting
 from scopereg.provenance import command_line
+from scopereg.training.source import PROMPTED
 
 try:
     from pytorch_lightning.utilities.rank_zero import rank_zero_only
@@ -112,7 +113,7 @@ def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
             magnitude=options.magnitude,
             shape=options.shape,
             size=options.size,
-            labels=False,  # training looks at none, and files without them are as good
+            labels=options.network in PROMPTED,  # others look at none, and files without them are as good
             skip_bad=options.skip_bad,
             device=resolve_device(options.device),
             keep=options.output / "data",

@@ -1,10 +1,9 @@
-"""TrainSettings: what a training run does, declared once; two presets. Needs neither torch nor a command line."""
+"""TrainSettings: what a training run does, declared once. Needs neither torch nor a command line."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from scopereg.errors import ScopeRegError
@@ -24,10 +23,12 @@ class TrainSettings:
     """Normalisation of the encoders."""
     depth_stride: Literal[8, 4] = 8
     """Voxels per encoded plane along depth; 8 is published, 4 keeps twice the planes (scope-reg alone)."""
-    reach: float = 1.0
+    reach: float = 1.75
     """How far the volume's points are stretched about its centre; 1 is published (scope-reg alone)."""
-    matching: bool = False
+    matching: bool = True
     """Let the depth gate compare the tokens of both images; without is published (scope-reg alone)."""
+    looks: int = 3
+    """Times that the encoded volume is decoded, each as seen from the pose before; 1 is published (scope-reg alone)."""
     passes: int = 1
     """Forward passes: 2 trains for a second one as well, with the volume resampled at the pose of the first."""
     start: Path | None = None
@@ -44,14 +45,22 @@ class TrainSettings:
     """Frames per step, on each device."""
     frames_per_volume: int = 4
     """Frames of a step that share one volume, which is then encoded once; divides the batch."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """What updates the weights."""
     learning_rate: float = 4e-4
-    """Largest learning rate of AdamW."""
+    """Largest learning rate; of the decay plateau the first one."""
     warmup: int = 300
     """Steps until the learning rate is reached."""
+    decay: Literal["polynomial", "constant", "steps", "drop", "plateau"] = "polynomial"
+    """How the learning rate falls: to zero, not at all, by a fifth thirty times, once to 0.3, or when errors stall."""
     decay_power: float = 0.9
-    """Exponent of the polynomial decay of the learning rate to zero."""
+    """Exponent of the polynomial decay."""
+    plateau_factor: float = 0.5
+    """What the learning rate is multiplied with when validation errors stall (decay plateau)."""
+    plateau_patience: int = 1
+    """Validations without a better error that are borne before that."""
     weight_decay: float = 0.01
-    """Weight decay of AdamW."""
+    """Weight decay of the optimiser."""
     clip: float = 50.0
     """Largest norm of the gradient; 0 leaves it alone."""
     loss: Literal["distance", "squared"] = "distance"
@@ -86,11 +95,12 @@ class TrainSettings:
             if get_origin(kind) is Literal:
                 known = get_args(kind)
                 _need(getattr(self, name) in known, name, getattr(self, name), f"use {' or '.join(map(str, known))}")
-        for name in ("batch", "frames_per_volume", "validate_every"):
+        for name in ("batch", "frames_per_volume", "validate_every", "looks"):
             _need(getattr(self, name) >= 1, name, getattr(self, name), "pass at least 1")
-        for name in ("learning_rate", "magnitude", "lever_voxels", "reach"):
+        for name in ("learning_rate", "magnitude", "lever_voxels", "reach", "plateau_factor"):
             _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
-        for name in ("warmup", "clip", "weight_decay", "decay_power", "coordinates", "flow", "elasticity"):
+        zero_or_more = ("warmup", "clip", "weight_decay", "decay_power", "coordinates", "flow", "elasticity")
+        for name in (*zero_or_more, "plateau_patience"):
             _need(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "pass 0 or more")
         _need(0 <= self.average < 1, "average", self.average, "pass 0 (none) or a decay below 1, such as 0.999")
         _need(
@@ -113,34 +123,6 @@ class TrainSettings:
 def _need(good: bool, name: str, value: object, fix: str) -> None:
     if not good:
         raise ScopeRegError(f"{name} is {value}", where=f"train({name})", fix=fix)
-
-
-_PAPER = TrainSettings(
-    preset="paper",
-    protocol="paper",
-    batch=6,
-    frames_per_volume=1,
-    learning_rate=5e-5,
-    warmup=0,
-    clip=0.0,
-    loss="squared",
-    augment=False,
-    average=0.0,
-    bfloat16=False,
-)
-PRESETS = MappingProxyType({"fast": TrainSettings(), "paper": _PAPER})
-
-FAST_MINUTES = 9.0
-PAPER_EPOCHS = MappingProxyType({"camus": 500, "muregpro": 1500})
-
-
-def with_length(settings: TrainSettings, dataset: str) -> TrainSettings:
-    """The settings with a length, the preset's where none is given."""
-    if settings.minutes is not None or settings.epochs is not None:
-        return settings
-    if settings.preset == "paper":
-        return replace(settings, epochs=PAPER_EPOCHS.get(dataset, 500))
-    return replace(settings, minutes=FAST_MINUTES)
 
 
 def plain(settings: TrainSettings) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scopereg.data.augment import augment_volumes, mirror_frames, mirror_volumes
-from scopereg.data.frames import cut_frames, reference_field
+from scopereg.data.augment import augment_channels, mirror_frames, mirror_volumes
+from scopereg.data.frames import cut_frames, cut_masks, reference_field
 from scopereg.data.mismatch import MismatchOptions, apply_mismatch
 from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.poses import FRAMES_PER_CASE
-from scopereg.data.store import AcquiredFrames, VolumeSet
+from scopereg.data.store import AcquiredFrames, VolumeSet, organ
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, resample_volume, sample_poses
 from scopereg.training.settings import TrainSettings
 
+PROMPTED = frozenset({"cu-reg"})  # networks that learn from the organ's mask where there is one
 SECOND_PASS_SHARE = 0.4  # of the magnitude: what a first pass leaves
 _ACQUIRED = MismatchOptions(clean_chance=0.5)  # such frames differ from the volume already
 STEPS_AT_ONCE = {"cuda": 8, "cpu": 1}  # one call on a GPU costs the same for one step and for eight
@@ -30,10 +31,20 @@ class Batch(NamedTuple):
     volumes: Tensor  # (V, D, H, W)
     rotation: Tensor  # (B, 3, 3), slice to volume
     translation: Tensor  # (B, 3), voxels
+    masks: Tensor | None = None  # (B, H, W) bool, where the frames show the organ; for networks that learn from it
 
     @property
     def poses(self) -> VoxelPoses:
         return VoxelPoses(self.rotation, self.translation)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """A batch of what every tensor becomes."""
+        changed = {name: change(value) for name, value in self._asdict().items() if value is not None}
+        return Batch(**changed)
+
+    def tensors(self) -> list[Tensor]:
+        """Those that it has."""
+        return [value for value in self if value is not None]
 
 
 class FrameSource:
@@ -43,6 +54,7 @@ class FrameSource:
         self.volumes, self.settings, self.rank = volumes, settings, rank
         self.device = volumes.images.device
         self.steps_at_once = STEPS_AT_ONCE.get(self.device.type, 1)
+        self.prompted = settings.network in PROMPTED and volumes.labels is not None
         self._drawn: tuple[int, Batch] | None = None
         self._pace = _Pace(self.device) if self.device.type == "cuda" else None
 
@@ -51,7 +63,7 @@ class FrameSource:
         index, part = divmod(step, self.steps_at_once)
         if self._drawn is None or self._drawn[0] != index:
             self._drawn = index, self.draw(index) if self._pace is None else self._pace.aside(self.draw, index)
-        return Batch(*(value.unflatten(0, (self.steps_at_once, -1))[part] for value in self._drawn[1]))
+        return self._drawn[1].each(lambda value: value.unflatten(0, (self.steps_at_once, -1))[part])
 
     def draw_ahead(self, step: int) -> None:
         """Draw for a step while the device still works on those before it; call it when these were launched."""
@@ -69,16 +81,26 @@ class FrameSource:
         frames = self.volumes.frames
         if settings.protocol == "honest" and frames is not None:
             return self._pick(frames, rows, generator)
-        images = self.volumes.images[rows].float() / 255
+        channels = self._channels(rows)
         if settings.augment:
-            images = augment_volumes(images, generator)
+            channels = augment_channels(channels, generator)
+        images = channels[:, 0]
         poses = sample_poses(count * settings.frames_per_volume, settings.magnitude, self.volumes.shape, generator)
         references = reference_field(images, self.volumes.margin).contiguous()
         found = poses
         if settings.passes == 2:
             references, poses, found = self._second_passes(references, poses, generator)
         slices = cut_frames(images, self.volumes.margin, poses, settings.protocol, generator)
-        return Batch(slices, references, *found)
+        masks = cut_masks(channels[:, 1], self.volumes.margin, poses, settings.protocol) if self.prompted else None
+        return Batch(slices, references, *found, masks)
+
+    def _channels(self, rows: Tensor) -> Tensor:
+        """Volumes (B, 1 or 2, D, H, W) with their surroundings and, where they are learned from, the organs' masks."""
+        images = self.volumes.images[rows].float() / 255
+        if not self.prompted:
+            return images[:, None]
+        assert self.volumes.labels is not None
+        return torch.stack([images, organ(self.volumes.labels[rows], self.volumes.name).float()], 1)
 
     def _second_passes(
         self, references: Tensor, poses: VoxelPoses, generator: torch.Generator
@@ -105,14 +127,17 @@ class FrameSource:
         places = rows[:, None], columns
         slices = frames.images[places].flatten(0, 1).float() / 255
         rotation, translation = frames.rotation[places].flatten(0, 1), frames.translation[places].flatten(0, 1)
-        volumes = self.volumes.references(rows)
+        margin = self.volumes.margin
+        channels = self._channels(rows)
         if self.settings.augment:
             slices = apply_mismatch(slices, generator, _ACQUIRED, seen=slices > 0)
             mirrored, reversed_ = torch.rand(2, len(rows), generator=generator, device=device) < 0.5
-            volumes = mirror_volumes(volumes, mirrored, reversed_)
+            channels = mirror_volumes(channels, mirrored, reversed_)
             per_frame = (flags.repeat_interleave(each) for flags in (mirrored, reversed_))
             slices, rotation, translation = mirror_frames(slices, rotation, translation, *per_frame)
-        return Batch(slices, volumes, rotation, translation)
+        poses = VoxelPoses(rotation, translation)
+        masks = cut_masks(channels[:, 1], margin, poses, "honest") if self.prompted else None
+        return Batch(slices, reference_field(channels[:, 0], margin).contiguous(), *poses, masks)
 
 
 def _choose(flags: Tensor, one: VoxelPoses, other: VoxelPoses) -> VoxelPoses:
@@ -133,7 +158,7 @@ class _Pace:
         with torch.cuda.stream(self.stream):
             chunk = draw(index)
         main.wait_stream(self.stream)
-        for value in chunk:
+        for value in chunk.tensors():
             value.record_stream(main)
         return chunk
 

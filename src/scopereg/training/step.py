@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from scopereg.data.phantom.anatomy.draws import stream_seed
 from scopereg.training.losses import LossOptions, total_loss
+from scopereg.training.objectives import DRAWING, OBJECTIVES
 from scopereg.training.settings import TrainSettings
 from scopereg.training.source import Batch
 
@@ -24,7 +26,8 @@ class Weights:
         # As tensors on the device they can change under a recorded graph.
         self.rate = torch.tensor(0.0, device=device)
         self.keep = torch.tensor(0.0, device=device)
-        self.optimizer = torch.optim.AdamW(
+        kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+        self.optimizer = kinds[settings.optimizer](
             network.parameters(),
             lr=self.rate if on_gpu else 0.0,
             weight_decay=settings.weight_decay,
@@ -67,6 +70,12 @@ class Weights:
         torch._foreach_add_(self._averaged, torch._foreach_mul(self._trained, 1 - self.keep))
 
 
+def seed_draws(settings: TrainSettings, rank: int, step: int) -> None:
+    """Seed what a network draws inside of a step, by seed and step alone: a resumed run draws what it would have."""
+    if settings.network in DRAWING:
+        torch.manual_seed(stream_seed("training draws", settings.seed, rank, step))
+
+
 class PlainStep:
     """A step as a sequence of calls; runs anywhere. `backward` lets a distributed strategy see the backward pass."""
 
@@ -76,6 +85,7 @@ class PlainStep:
         self.loss_options = LossOptions(
             settings.loss, settings.lever_voxels, settings.coordinates, settings.flow, settings.elasticity
         )
+        self.objective = OBJECTIVES.get(settings.network)
         self.total = torch.zeros((), device=weights.device)  # sum of the losses since it was last set to zero
 
     def __call__(self, batch: Batch) -> None:
@@ -88,8 +98,13 @@ class PlainStep:
         settings, kind = self.weights.settings, self.weights.device.type
         # Casts are not cached: a graph must repeat them with every new value of the weights.
         with torch.autocast(kind, torch.bfloat16, enabled=settings.bfloat16 and kind == "cuda", cache_enabled=False):
-            result = self.weights.network(batch.slices, batch.volumes)
-        loss = total_loss(result, batch.poses, self.loss_options).mean()
+            if self.objective is None:
+                result = self.weights.network(batch.slices, batch.volumes)
+            else:
+                loss = self.objective(self.weights.network, batch)
+        if self.objective is None:
+            loss = total_loss(result, batch.poses, self.loss_options)
+        loss = loss.mean()
         self.backward(loss)
         self.total += loss.detach()
 
@@ -115,7 +130,7 @@ class CapturedStep:
                 self._capture(batch)
             assert self.graph is not None
             assert self.inputs is not None
-            for place, value in zip(self.inputs, batch, strict=True):
+            for place, value in zip(self.inputs.tensors(), batch.tensors(), strict=True):
                 place.copy_(value)
             self.graph.replay()
         self.runs += 1
@@ -129,7 +144,7 @@ class CapturedStep:
         main.wait_stream(aside)
 
     def _capture(self, batch: Batch) -> None:
-        self.inputs = Batch(*(value.clone() for value in batch))
+        self.inputs = batch.each(torch.clone)
         self.step.weights.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()

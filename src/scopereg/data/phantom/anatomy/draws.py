@@ -12,8 +12,13 @@ def generator_for(purpose: str, *numbers: int, device: torch.device | str = "cpu
 
     Plain seeds would meet: poses drawn with `manual_seed(0)` and fans drawn with `manual_seed(0)` are the same numbers.
     """
+    return torch.Generator(device).manual_seed(stream_seed(purpose, *numbers))
+
+
+def stream_seed(purpose: str, *numbers: int) -> int:
+    """The seed of such a generator."""
     digest = hashlib.sha256(" ".join([purpose, *map(str, numbers)]).encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:4], "little"))
+    return int.from_bytes(digest[:4], "little")
 
 
 class Draws:

@@ -1,0 +1,53 @@
+"""Looks: the encoded volume as seen from a pose, so that one forward pass can decode it again from there."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.networks.lattice import Lattice
+
+DENSE_CELLS = 4096  # volumes of at most this many cells are looked at by one product per frame while training
+
+
+def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor) -> Tensor:
+    """Volume tokens (B, D', L, C') at its cells turned (B, 3, 3) and shifted (B, 3), in cells.
+
+    Trilinear, zeros outside. Training asks for the same gradient every time, which a product gives and
+    `grid_sample` on a GPU does not; nor does every runtime of exported models know it in 3D.
+    """
+    points = place(lattice.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
+    wanted = torch.is_grad_enabled() or torch.compiler.is_exporting()
+    dense = wanted and tokens.shape[1] * tokens.shape[2] <= DENSE_CELLS
+    seen = (interpolate_by_product if dense else interpolate_by_sampling)(tokens, lattice, points)
+    return seen.unflatten(1, tokens.shape[1:3])
+
+
+def place(points: Tensor, rotation: Tensor, shift: Tensor) -> Tensor:
+    """Points (N, 3) or (B, N, 3) turned and shifted: (B, N, 3). Sums of products: autocast must not round them."""
+    turned = (rotation[:, None] * points[..., None, :]).sum(-1)
+    return turned + shift[:, None]
+
+
+def interpolate_by_product(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """Tokens (B, N, C') at points (B, N, 3): hat functions of all cells times their tokens."""
+    weights = None
+    for axis, places in zip((2, 1, 0), lattice.axes(tokens.device), strict=True):  # points are x, y, z
+        step = lattice.depth_step if axis == 2 else 1.0
+        hat = (1 - (points[..., axis, None] - places).abs() / step).clamp_min(0)  # (B, N, cells of the axis)
+        weights = hat if weights is None else (weights.unsqueeze(-1) * hat.unsqueeze(-2)).flatten(2)
+    assert weights is not None
+    return weights.to(tokens.dtype) @ tokens.flatten(1, 2)
+
+
+def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """The same by `grid_sample`, which needs no square of the number of cells."""
+    grid = []
+    for axis, (first, count) in enumerate(zip(lattice.start[::-1], lattice.shape[::-1], strict=True)):
+        step = lattice.depth_step if axis == 2 else 1.0
+        # align_corners=False: cell n of `count` lies at (2 n + 1) / count - 1, also where there is one cell alone
+        grid.append((2 * (points[..., axis] - first) / step + 1) / count - 1)
+    where = torch.stack(grid, -1)[:, :, None, None].to(tokens.dtype)
+    volume = tokens.unflatten(2, lattice.shape[1:]).movedim(-1, 1)  # (B, C', D', H', W')
+    return F.grid_sample(volume, where, align_corners=False)[..., 0, 0].transpose(1, 2)
