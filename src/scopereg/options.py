@@ -157,8 +157,9 @@ class ExportOptions:
 class EvaluateOptions:
     """Locate the frames of a fold with one or more methods and write one CSV row per frame.
 
-    Methods: identity, simpleitk-mi, a model of the package (echo, prostate, abdomen) or a .safetensors file; `:2`
-    behind a network lets it look twice. Interrupted runs go on with the same command.
+    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package (echo, prostate, abdomen) or a
+    .safetensors file; `:2` behind a network lets it look twice. A frame that a classical method cannot locate counts
+    as left where it started. Interrupted runs go on with the same command.
     """
 
     dataset: Positional[DatasetName | Literal["sweep"]] = "echo"

@@ -15,7 +15,7 @@ import torch
 
 from scopereg import __version__
 
-_LIBRARIES = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "numba", "triton")
+_LIBRARIES = ("torch", "numpy", "SimpleITK", "itk-elastix", "pydicom", "safetensors", "numba", "triton")
 
 
 def provenance(*, seed: int | None = None, data_sha256: str | None = None, device: str = "cpu") -> dict[str, Any]:

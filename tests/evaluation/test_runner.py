@@ -23,8 +23,11 @@ from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, Journal, evaluate, file_name
 from scopereg.geometry import VoxelPoses, sample_slice
+from scopereg.images import Frame, Volume
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
+from scopereg.registration.classical import PEERS
+from scopereg.registration.result import RegistrationError, Result
 
 PAPER = EvaluateSettings("paper", magnitude=3)
 
@@ -152,7 +155,8 @@ def test_acquired_frames_are_the_honest_examples() -> None:
 
 
 def test_every_named_method_can_be_made_and_wrong_names_are_explained(tmp_path: Path) -> None:
-    assert {"identity", "simpleitk-mi", "echo"} <= set(methods.names())
+    assert {"identity", "simpleitk-mi", "simpleitk-ncc", "elastix", "echo"} <= set(methods.names())
+    assert tuple(PEERS) == methods.CLASSICAL
     path = save_network(create("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
     assert methods.create(str(path), "cpu").name == "mine"
     assert methods.create(f"{path}:2", "cpu").name == "mine x2"
@@ -170,9 +174,39 @@ def test_a_network_and_simpleitk_answer_in_the_same_coordinates(tmp_path: Path) 
     fresh = methods.create(str(path), "cpu").locate(frames, volume, 0.5)
     assert fresh.poses.translation.abs().max() < 1.5
     assert fresh.time_ms.min() > 0
-    itk = methods.create("simpleitk-mi").locate(frames, volume, 0.5)
-    assert (itk.poses.translation - poses.translation).abs().max() < 0.7
-    assert torch.isfinite(itk.confidence).all()
+    for name in ("simpleitk-mi", "simpleitk-ncc"):
+        itk = methods.create(name).locate(frames, volume, 0.5)
+        assert (itk.poses.translation - poses.translation).abs().max() < 0.7
+        assert torch.isfinite(itk.confidence).all()
+
+
+def test_a_frame_that_cannot_be_located_counts_as_not_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the four gives up, one is black: both stay where they start, and the run goes on."""
+    volumes = make_set(1)
+    method = methods.ClassicalMethod("simpleitk-ncc")
+    usual, asked = method.peer.register, []
+
+    def register(frame: Frame, volume: Volume, **options: Any) -> Result:
+        asked.append(frame)
+        if len(asked) == 2:
+            raise RegistrationError("too far", where="simpleitk-ncc", fix="start nearer")
+        return usual(Frame(0 * frame.array, 1.0) if len(asked) == 3 else frame, volume, **options)
+
+    monkeypatch.setattr(method, "peer", method.peer._replace(register=register))
+    rows, _ = read_results(evaluate(volumes, whole(volumes), method, PAPER, tmp_path))
+    assert [row.confidence == row.confidence for row in rows] == [True, False, False, True]
+    for row in rows[1:3]:
+        assert row.mtre_mm == row.start_mm
+        assert (row.found_tx, row.found_ty, row.found_tz, row.found_rx, row.found_ry, row.found_rz) == (0,) * 6
+        assert row.time_ms >= 0
+
+
+def test_what_is_wrong_with_the_call_still_stops_a_run() -> None:
+    method = methods.create("simpleitk-mi")
+    with pytest.raises(ScopeRegError, match=r"every value is 0\.5"):
+        method.locate(torch.rand(1, 16, 16), torch.full((8, 16, 16), 0.5), 1.0)
 
 
 # the verb

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,13 +18,14 @@ from scopereg.geometry import VoxelPoses
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.passes import locate
 from scopereg.registration import model as models
+from scopereg.registration.result import RegistrationError, Result
 
 
 class Located(NamedTuple):
     """Where a method says that frames lie."""
 
     poses: VoxelPoses  # (F, ...), centred voxels
-    confidence: Tensor  # (F,), larger is surer; NaN where the method gives none
+    confidence: Tensor  # (F,), larger is surer; NaN where the method gives none or could not locate the frame
     time_ms: Tensor  # (F,)
 
 
@@ -69,22 +71,24 @@ class NetworkMethod:
         return Located(poses, nothing, torch.full((len(frames),), each_ms))
 
 
-class SimpleItkMethod:
-    """Mutual information in SimpleITK, from the middle plane; its similarity is its confidence."""
+class ClassicalMethod:
+    """A classical peer, from the middle plane; its similarity is its confidence.
 
-    name = "simpleitk-mi"
+    A frame that it cannot locate stays where it starts, with a similarity of NaN: it counts as not registered.
+    """
 
-    def __init__(self) -> None:
-        from scopereg.registration.classical import MutualInformationOptions
+    def __init__(self, name: str) -> None:
+        from scopereg.registration.classical import PEERS
 
-        self.facts = {"options": {key: str(value) for key, value in vars(MutualInformationOptions()).items()}}
+        self.name, self.peer = name, PEERS[name]
+        self.peer.require()
+        self.facts: dict[str, Any] = {"options": {key: str(value) for key, value in vars(self.peer.options).items()}}
 
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
-        from scopereg.registration.classical import register_mutual_information
-
+        self.peer.warm_up()
         reference = Volume(volume.cpu(), spacing_mm)
         images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
-        results = [register_mutual_information(image, reference) for image in images]
+        results = [self._register(image, reference) for image in images]
         pairs = zip(results, images, strict=True)
         poses = [pose_to_voxels(result.pose, image, reference) for result, image in pairs]
         return Located(
@@ -93,8 +97,22 @@ class SimpleItkMethod:
             torch.tensor([r.time_ms for r in results]),
         )
 
+    def _register(self, frame: Frame, volume: Volume) -> Result:
+        from scopereg.registration.classical import centre_pose
 
-_PLAIN: dict[str, Callable[[], Method]] = {"identity": Identity, "simpleitk-mi": SimpleItkMethod}
+        begin = time.perf_counter()
+        try:
+            return self.peer.register(frame, volume, options=self.peer.options)
+        except RegistrationError:
+            elapsed_ms = (time.perf_counter() - begin) * 1e3
+            return Result(centre_pose(frame, volume), self.name, elapsed_ms, math.nan)
+
+
+CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
+_PLAIN: dict[str, Callable[[], Method]] = {
+    "identity": Identity,
+    **{name: partial(ClassicalMethod, name) for name in CLASSICAL},
+}
 
 
 def names() -> tuple[str, ...]:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+
+
+class RegistrationError(ScopeRegError):
+    """A frame that a method cannot locate, though the call is right and other frames may be found."""
 
 
 @dataclass(frozen=True)
