@@ -61,6 +61,12 @@ VERBS = {
         "train a network on phantoms or on data of your own",
         "scopereg train camus --data CAMUS/database_nifti -o out/camus",
     ),
+    "grid": Verb(
+        "GridOptions",
+        "scopereg.grid.command:run",
+        "do a plan of many runs, here or on Ray, and make its tables",
+        "scopereg grid main-table --data out/camus-128 -o out/main-table",
+    ),
     "data check": Verb(
         "CheckOptions",
         "scopereg.data.check:run",

@@ -286,3 +286,41 @@ class TrainOptions(TrainSettings, RunOptions):
     def settings(self) -> TrainSettings:
         """The part that decides the outcome besides the data, as `train` takes it."""
         return TrainSettings(**{field.name: getattr(self, field.name) for field in fields(TrainSettings)})
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """Do what a plan says: methods x folds x magnitudes x protocols x resolutions, trained, tested and compared.
+
+    PLAN is a YAML file or a plan of the package: main-table, capture-range, resolution, ablation. What is done is
+    skipped, what was interrupted goes on; a run that fails does not stop the others.
+    """
+
+    plan: Positional[str] = "main-table"
+    """File of a plan, or the name of one that comes with the package."""
+    data: str | None = None
+    """Folder of the dataset as published, or a prepared set; {size} in it stands for the resolution."""
+    output: Folder = Path("out/grid")
+    """Folder for weights (runs), results, tables and phantoms (data)."""
+    only: tuple[str, ...] = ()
+    """Do a part: runs whose names hold one of these words, or match a pattern such as '*fold0*'."""
+    set: tuple[str, ...] = ()
+    """Change the plan: KEY=VALUE, such as minutes=3 folds=[0]."""
+    list: bool = False
+    """Show the runs and how far each is, and do nothing."""
+    collect: bool = False
+    """Make the tables of what is done, and do nothing else."""
+    ray: tuple[str, ...] | None = None
+    """Run on Ray: --ray alone on this machine, with an ADDRESS on that cluster."""
+    cpus: float | None = None
+    """Processor cores of a run on Ray; by default those of the plan, else 1."""
+    gpus: float | None = None
+    """GPUs of a run on Ray that trains, or a share such as 0.5; by default as the plan, else 1 if there are any."""
+    retries: int = 3
+    """Times that a worker of Ray that is lost is replaced, for each run."""
+    reference: str | None = None
+    """Method that the others are tested against; by default as in scopereg compare."""
+    with_published: bool = False
+    """Add what the SCoPE-Reg paper published to the tables, set apart."""
+    device: DeviceName = "auto"
+    """Where tensors live."""

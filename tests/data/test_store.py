@@ -171,3 +171,15 @@ def test_sets_need_torch_and_numpy_alone() -> None:
     code += "print(sorted({'SimpleITK', 'pydicom', 'tyro', 'rich', 'yaml', 'scipy', 'matplotlib'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_organ_is_all_classes_but_of_a_heart_without_the_atrium() -> None:
+    labels = torch.arange(4, dtype=torch.uint8).expand(2, 2, 2, 4).contiguous()
+    names = ("a", "b")
+    plain = VolumeSet("mine", labels.clone(), 1.0, names, names, labels=labels)
+    heart = replace(plain, facts={"classes": ["background", "left ventricle", "myocardium", "left atrium"]})
+    rows = torch.tensor([1])
+    assert plain.organ(rows)[0, 0, 0].tolist() == [False, True, True, True]
+    assert heart.organ(rows)[0, 0, 0].tolist() == [False, True, True, False]
+    with pytest.raises(ScopeRegError, match="no labels"):
+        replace(plain, labels=None).organ(rows)

@@ -24,6 +24,7 @@ TABLE = {
     ("dreamreg", "camus"): ("adamw", 0.01, 1e-4, "plateau", 64, 100),
     ("dreamreg", "muregpro"): ("adamw", 0.01, 1e-5, "plateau", 64, 100),
     ("scope-reg", "camus"): ("adamw", 0.01, 5e-5, "polynomial", 6, 500),
+    ("cross-attention-heads", "camus"): ("adamw", 0.01, 1e-4, "polynomial", 6, 500),
     ("scope-reg", "muregpro"): ("adamw", 0.01, 5e-5, "polynomial", 6, 1500),
 }
 

@@ -59,11 +59,6 @@ class AcquiredFrames:
         return AcquiredFrames(*(getattr(self, entry.name).to(device) for entry in fields(self)))
 
 
-def organ(labels: Tensor, name: str) -> Tensor:
-    """Where labels show the organ that a dataset is about, bool: all classes, of a heart what the epicardium holds."""
-    return (labels == 1) | (labels == 2) if name in ("camus", "echo") else labels > 0
-
-
 @dataclass(frozen=True, eq=False)
 class VolumeSet:
     """Volumes of one shape and spacing, uint8, each with the surroundings beyond its reference field."""
@@ -140,6 +135,16 @@ class VolumeSet:
             labels=None if self.labels is None else self.labels.to(device),
             frames=None if self.frames is None else self.frames.to(device),
         )
+
+    def organ(self, rows: Tensor) -> Tensor:
+        """Masks (B, ...) of rows (B,), bool, shape of images: all classes, of a heart what the epicardium holds."""
+        if self.labels is None:
+            raise ScopeRegError(
+                f"{self.name} has no labels", where="VolumeSet.organ", fix="load the dataset with its labels"
+            )
+        labels = self.labels[rows.to(self.labels.device)]
+        outside = [number for number, name in enumerate(self.facts.get("classes", ())) if name == "left atrium"]
+        return (labels > 0) & ~torch.isin(labels, torch.tensor(outside, dtype=labels.dtype, device=labels.device))
 
     def references(self, rows: Tensor) -> Tensor:
         """Reference volumes (B, D, H, W) of rows (B,), float32 in [0, 1], surroundings left out."""

@@ -58,7 +58,9 @@ def train(
 
     A run that was interrupted goes on where its last checkpoint stands. Returns what run.json holds.
     """
-    settings, machine = with_length(settings or TrainSettings(), volumes.name), machine or Machine()
+    # A prepared set may go by a name of its own.
+    dataset = "muregpro" if volumes.facts.get("dataset") == "mu-RegPro" else volumes.name
+    settings, machine = with_length(settings or TrainSettings(), dataset), machine or Machine()
     check_volumes(volumes, settings)
     folder = output_folder(folder)
     split = split_set(volumes, settings.fold, settings.seed)

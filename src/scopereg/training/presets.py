@@ -49,6 +49,8 @@ _EPOCHS = {"fvr-net": (150, 1500), "eureg": (1000, 30000), "dreamreg": (100, 100
 def preset(name: str, network: str = "scope-reg", dataset: str = "camus") -> TrainSettings:
     """The settings of a preset for a network; those of `fast` where there is no such preset."""
     settings = replace(PRESETS.get(name, FAST), network=network)
+    if settings.preset == "paper" and network == "cross-attention-heads":
+        return replace(settings, learning_rate=1e-4)  # twice that of the other arms (supplement)
     if network not in _OWN:
         return settings
     own = {"warmup": 0, "clip": 0.0, **_OWN[network]}

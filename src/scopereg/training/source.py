@@ -13,7 +13,7 @@ from scopereg.data.frames import cut_frames, cut_masks, reference_field
 from scopereg.data.mismatch import MismatchOptions, apply_mismatch
 from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.poses import FRAMES_PER_CASE
-from scopereg.data.store import AcquiredFrames, VolumeSet, organ
+from scopereg.data.store import AcquiredFrames, VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, resample_volume, sample_poses
 from scopereg.training.settings import TrainSettings
@@ -99,8 +99,7 @@ class FrameSource:
         images = self.volumes.images[rows].float() / 255
         if not self.prompted:
             return images[:, None]
-        assert self.volumes.labels is not None
-        return torch.stack([images, organ(self.volumes.labels[rows], self.volumes.name).float()], 1)
+        return torch.stack([images, self.volumes.organ(rows).float()], 1)
 
     def _second_passes(
         self, references: Tensor, poses: VoxelPoses, generator: torch.Generator
