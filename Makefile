@@ -24,6 +24,7 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py
 	$(BIN)/python docs/make_phantom_sheet.py
+	$(BIN)/python docs/make_coordinates_figure.py
 
 # torch comes first and alone, so that TORCH_ARGS can choose its build and no other requirement replaces it.
 $(VENV)/.core: pyproject.toml constraints.txt

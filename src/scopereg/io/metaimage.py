@@ -1,6 +1,6 @@
-"""MetaImage sequences (.mha, .mhd) as PLUS writes them: fields of the file, fields of every frame, pixels.
+"""MetaImage sequences (.mha, .mhd) as PLUS has them: fields of the file, fields of every frame, pixels.
 
-ITK reads such a file as a volume and drops the fields of the frames, so the header is read here.
+ITK reads such a file as a volume and drops the fields of the frames, so the header is read and written here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
+from scopereg.io.files import write_bytes
 
 _TYPES = {
     "MET_CHAR": "i1",
@@ -49,6 +50,44 @@ def read_metaimage(path: Path | str) -> MetaSequence:
     content = _pixel_bytes(fields, path, offset, prod(shape) * kind.itemsize)
     images = np.frombuffer(content, kind).reshape(shape[:3] if shape[3] == 1 else shape)
     return MetaSequence(fields, [by_frame.get(number, {}) for number in range(shape[0])], images)
+
+
+def is_sequence(path: Path) -> bool:
+    """Whether a file is a MetaImage with fields of frames."""
+    if not path.name.lower().endswith((".mha", ".mhd")):
+        return False
+    _, by_frame, _ = _read_header(path)
+    return bool(by_frame)
+
+
+def write_metaimage(sequence: MetaSequence, path: Path | str, *, compressed: bool = True) -> Path:
+    """Write a sequence to one .mha file, pixels included. The layout of the pixels follows `images`, not the fields."""
+    path = Path(path)
+    if path.suffix.lower() != ".mha":
+        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix="use .mha or .igs.mha")
+    images = np.ascontiguousarray(sequence.images, sequence.images.dtype.newbyteorder("<"))
+    kinds = {kind: name for name, kind in _TYPES.items()}
+    content = images.tobytes()
+    content = zlib.compress(content) if compressed else content
+    count, height, width = images.shape[:3]
+    layout = {
+        "ObjectType": "Image",
+        "NDims": "3",
+        "BinaryData": "True",
+        "BinaryDataByteOrderMSB": "False",
+        "CompressedData": str(compressed),
+        **({"CompressedDataSize": str(len(content))} if compressed else {}),
+        **({"ElementNumberOfChannels": str(images.shape[3])} if images.ndim == 4 else {}),
+        "DimSize": f"{width} {height} {count}",
+        "ElementType": kinds[images.dtype.str[1:]],
+    }
+    replaced = {*layout, "ElementByteOrderMSB", "ElementDataFile", "CompressedDataSize", "ElementNumberOfChannels"}
+    layout |= {name: value for name, value in sequence.fields.items() if name not in replaced}
+    lines = [f"{name} = {value}" for name, value in layout.items()]
+    for number, fields in enumerate(sequence.frames):
+        lines += [f"Seq_Frame{number:04d}_{name} = {value}" for name, value in fields.items()]
+    header = "\n".join([*lines, "ElementDataFile = LOCAL", ""])
+    return write_bytes(path, header.encode("latin-1") + content)
 
 
 def _read_header(path: Path) -> tuple[dict[str, str], dict[int, dict[str, str]], int]:

@@ -110,8 +110,12 @@ class RigidImages(NamedTuple):
     moved_mm: float  # farthest that making them square moved a corner of an image
 
 
-def take_out_pixel_size(pixel_to_world: Matrix, shape: tuple[int, int], where: str) -> RigidImages:
+def take_out_pixel_size(
+    pixel_to_world: Matrix, shape: tuple[int, int], where: str, *, stated: bool = False
+) -> RigidImages:
     """Matrices (F, 4, 4) from pixels (column, row) to world mm as pixel size and rigid poses of images (H, W).
+
+    A pixel of just 1 mm is taken for a pixel size that was left out, unless it is `stated` that it was not.
 
     Calibrations are fitted with free axes, which come out somewhat skewed; the pose is the rigid one nearest to where
     the matrix puts the corners of the image.
@@ -125,7 +129,7 @@ def take_out_pixel_size(pixel_to_world: Matrix, shape: tuple[int, int], where: s
             where=where,
             fix="record trackers as rigid transforms and keep the pixel size in ImageToProbe",
         )
-    if np.allclose(spacing, 1, atol=1e-4):
+    if not stated and np.allclose(spacing, 1, atol=1e-4):
         raise ScopeRegError(
             "the transforms hold no pixel size: a pixel would measure 1 mm",
             where=where,

@@ -7,7 +7,8 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -93,10 +94,17 @@ def read_series(files: Sequence[str], folder: Path) -> ImageFile:
 def dicom_series(folder: Path) -> dict[str, tuple[str, ...]]:
     """Files of each DICOM series in a folder, slices in order, by series identifier."""
     reader = sitk.ImageSeriesReader
-    warns = sitk.ProcessObject.GetGlobalWarningDisplay()
-    sitk.ProcessObject.SetGlobalWarningDisplay(False)  # ITK would warn of every folder without a series
-    try:
+    with quiet_itk():  # ITK would warn of every folder without a series
         return {name: reader.GetGDCMSeriesFileNames(str(folder), name) for name in reader.GetGDCMSeriesIDs(str(folder))}
+
+
+@contextmanager
+def quiet_itk() -> Iterator[None]:
+    """ITK's warnings off while the block runs."""
+    warns = sitk.ProcessObject.GetGlobalWarningDisplay()
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)
+    try:
+        yield
     finally:
         sitk.ProcessObject.SetGlobalWarningDisplay(warns)
 

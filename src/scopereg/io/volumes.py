@@ -19,7 +19,7 @@ FORMATS = (".nii.gz", ".nii", ".nrrd", ".mha")  # one file each: .mhd keeps its 
 
 def write_volume(volume: Volume, path: Path | str) -> Path:
     """Write the voxels as float32 with spacing, origin and direction; the format follows the file's ending."""
-    return _write(volume.array, volume, path)
+    return write_itk(to_itk(volume.array, volume), path)
 
 
 def write_labels(volume: Volume, path: Path | str) -> Path:
@@ -31,7 +31,7 @@ def write_labels(volume: Volume, path: Path | str) -> Path:
         raise ScopeRegError(
             f"class numbers run from {low} to {high}", where="write_labels(volume)", fix="number them from 0 to 255"
         )
-    return _write(volume.labels.to(torch.uint8), volume, path)
+    return write_itk(to_itk(volume.labels.to(torch.uint8), volume), path)
 
 
 def to_itk(values: torch.Tensor, volume: Volume) -> sitk.Image:
@@ -53,13 +53,14 @@ def itk_image(
     return image
 
 
-def _write(values: torch.Tensor, volume: Volume, path: Path | str) -> Path:
+def write_itk(image: sitk.Image, path: Path | str) -> Path:
+    """Write a SimpleITK image, whole or not at all; the format follows the file's ending."""
     path = Path(path)
     if not path.name.lower().endswith(FORMATS):
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use one of {', '.join(FORMATS)}")
     with atomic_path(path) as temporary:
         try:
-            sitk.WriteImage(to_itk(values, volume), str(temporary), useCompression=True)
+            sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise ScopeRegError(

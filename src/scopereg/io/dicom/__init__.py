@@ -1,0 +1,1 @@
+"""DICOM files: the only package that imports pydicom."""

@@ -1,0 +1,163 @@
+"""Frames from files of any kind: one door for DICOM, pictures, PLUS sequences, NIfTI, NRRD and MHA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.io.cine import Cine
+from scopereg.io.dicom.frames import read_dicom_cine
+from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
+from scopereg.io.grey import grey_values
+from scopereg.io.metaimage import is_sequence
+from scopereg.io.plus import Matrix
+from scopereg.io.plus_frames import read_plus_cine
+from scopereg.io.read_image import FORMATS, quiet_itk, read_image
+from scopereg.io.spacings import as_pair, given_spacing_note, states_spacing
+from scopereg.io.stored import StoredFrame
+from scopereg.io.sweeps import read_npz_sweep
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+WORLD = "World"  # frame of reference of the places in an image's header
+_GIVE_IT = "give the size of a pixel in mm: spacing_mm= (--spacing)"
+
+
+def read_frame(
+    path: Path | str,
+    *,
+    spacing_mm: float | Sequence[float] | None = None,
+    index: int | None = None,
+    region: int | None = None,
+    calibration: Path | str | Matrix | None = None,
+) -> StoredFrame:
+    """One frame; `index` (from 0) chooses it where the file holds several. Other options as in `read_cine`."""
+    return read_cine(path, spacing_mm=spacing_mm, region=region, calibration=calibration).only(index)
+
+
+def read_cine(
+    path: Path | str,
+    *,
+    spacing_mm: float | Sequence[float] | None = None,
+    region: int | None = None,
+    calibration: Path | str | Matrix | None = None,
+) -> Cine:
+    """All frames of a file, decoded when asked for.
+
+    `spacing_mm` (one number, or x and y) is needed for pictures (PNG, JPEG, BMP, TIFF) and wherever the file states
+    none; nothing is assumed. `region` chooses between several ultrasound regions of a DICOM image. `calibration` is for
+    PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other values stay.
+    """
+    path = Path(path)
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ScopeRegError(what, where=str(path), fix="pass the file of a frame or a cine")
+    name = path.name.lower()
+    if is_dicom(path) or name.endswith(DICOM_ENDINGS):
+        return read_dicom_cine(path, spacing_mm=spacing_mm, region=region)
+    if name.endswith(PICTURES):
+        return _read_picture(path, spacing_mm)
+    if is_sequence(path):
+        return read_plus_cine(path, calibration=calibration, spacing_mm=spacing_mm)
+    if name.endswith(FORMATS):
+        return _read_planes(path, spacing_mm)
+    if name.endswith(".npz"):
+        return _read_sweep(path)
+    raise ScopeRegError(
+        f"unknown kind of frame {path.suffix!r}",
+        where=str(path),
+        fix=f"pass DICOM, {', '.join(PICTURES)}, a PLUS sequence (.igs.mha) or one of {', '.join(FORMATS)}",
+    )
+
+
+def _read_picture(path: Path, spacing_mm: float | Sequence[float] | None) -> Cine:
+    """A picture. The dots per inch that it may state are those of a printer, not of the transducer."""
+    if spacing_mm is None:
+        raise ScopeRegError("a picture does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
+    spacing = as_pair(spacing_mm, "read_frame(spacing_mm)")
+    try:
+        with quiet_itk():
+            image = sitk.ReadImage(str(path))
+    except RuntimeError:
+        raise ScopeRegError(
+            "it cannot be read as a picture: damaged, or not what its ending says",
+            where=str(path),
+            fix="copy or export it again",
+        ) from None
+    pixels = sitk.GetArrayFromImage(image)
+    colours = image.GetNumberOfComponentsPerPixel() > 1
+    grey = grey_values(pixels, str(path), colours=colours)
+    return _of_planes(grey if image.GetDimension() == 3 else grey[None], path, spacing, {"spacing_from": "given"})
+
+
+def _read_planes(path: Path, given: float | Sequence[float] | None) -> Cine:
+    """The planes of a NIfTI, NRRD, MHA or MHD file, each placed where the header puts it."""
+    with quiet_itk():
+        array, header_spacing, origin, direction = read_image(path)
+    if array.ndim not in (2, 3):
+        raise ScopeRegError(f"it has {array.ndim} axes", where=str(path), fix="pass one plane, or a stack of planes")
+    stated = header_spacing[:2] if states_spacing(path) else None
+    if given is None and stated is None:
+        raise ScopeRegError("it does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
+    spacing = as_pair(header_spacing[:2] if given is None else given, "read_frame(spacing_mm)")
+    facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given"}
+    if given is not None:
+        facts |= given_spacing_note(spacing, stated, "the header")
+    grey = grey_values(array if array.ndim == 3 else array[None], str(path))
+    flat = np.allclose(direction[:2, :2], np.eye(2), atol=1e-6) and np.allclose(origin[2:], 0, atol=1e-6)
+    if len(grey) == 1 and flat:  # its own mm are those of the header: what is found holds where a viewer shows it
+        return _of_planes(grey, path, spacing, facts, origin_mm=(float(origin[0]), float(origin[1])))
+    poses = _header_poses(np.array(origin), direction, header_spacing, len(grey), path)
+    return _of_planes(grey, path, spacing, facts, poses=poses)
+
+
+def _header_poses(
+    origin: npt.NDArray[np.float64],
+    direction: npt.NDArray[np.float64],
+    spacing: Sequence[float],
+    count: int,
+    path: Path,
+) -> tuple[Pose, ...]:
+    """ImageToWorld of every plane of a stack, in LPS; the normal is rows x columns, whatever the third axis says."""
+    axes, first = np.eye(3), np.zeros(3)
+    axes[: len(origin), : len(origin)] = direction
+    first[: len(origin)] = origin
+    step = axes[:, 2] * (spacing[2] if len(spacing) > 2 else 0.0)
+    rotation = np.stack([axes[:, 0], axes[:, 1], np.cross(axes[:, 0], axes[:, 1])], 1)
+    try:
+        return tuple(Pose(rotation, first + row * step, "Image", WORLD) for row in range(count))
+    except ScopeRegError as error:
+        raise ScopeRegError(
+            f"its axes are sheared: {error.what}", where=str(path), fix="resample it to square pixels first"
+        ) from None
+
+
+def _read_sweep(path: Path) -> Cine:
+    """The frames of an archive of arrays, tracked."""
+    sweep = read_npz_sweep(path)
+    return Cine(
+        path,
+        len(sweep),
+        sweep.spacing_mm,
+        lambda index: sweep.values([index])[0].numpy(),
+        poses=tuple(sweep.pose(row) for row in range(len(sweep))),
+        facts={"spacing_from": "file"},
+    )
+
+
+def _of_planes(
+    planes: npt.NDArray[np.float32],
+    path: Path,
+    spacing_mm: tuple[float, float],
+    facts: dict[str, Any],
+    *,
+    origin_mm: tuple[float, float] = (0.0, 0.0),
+    poses: tuple[Pose, ...] | None = None,
+) -> Cine:
+    return Cine(path, len(planes), spacing_mm, planes.__getitem__, origin_mm=origin_mm, poses=poses, facts=facts)

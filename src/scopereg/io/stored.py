@@ -1,0 +1,80 @@
+"""StoredFrame and StoredVolume: images that know which file they come from, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scopereg.geometry import Pose
+from scopereg.images import Frame, Volume
+from scopereg.provenance import tensors_sha256
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class StoredFrame(Frame):
+    """A frame from a file. Its own mm are counted from the first pixel of the stored image, also where it was cropped.
+
+    `facts` are ready for JSON: number of the frame, where its spacing comes from, identifiers, notes; nothing of the
+    patient. `pose` is where the file itself puts the frame (a tracker's transforms, an image's header), if it does.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    pose: Pose | None
+
+    def __init__(
+        self,
+        array: Any,
+        spacing_mm: float | Sequence[float],
+        origin_mm: Sequence[float] | None = None,
+        labels: Any = None,
+        frame_of_reference: str = "Image",
+        path: Path | str = "",
+        facts: Mapping[str, Any] | None = None,
+        pose: Pose | None = None,
+    ) -> None:
+        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
+        for name, value in (("path", Path(path)), ("facts", dict(facts or {})), ("pose", pose)):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class StoredVolume(Volume):
+    """A volume from a file or, for a DICOM series, from a folder. `facts` as in `StoredFrame`."""
+
+    path: Path
+    facts: dict[str, Any]
+
+    def __init__(
+        self,
+        array: Any,
+        spacing_mm: float | Sequence[float],
+        origin_mm: Sequence[float] | None = None,
+        direction: Any = None,
+        labels: Any = None,
+        frame_of_reference: str = "Volume",
+        path: Path | str = "",
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(array, spacing_mm, origin_mm, direction, labels, frame_of_reference)
+        for name, value in (("path", Path(path)), ("facts", dict(facts or {}))):
+            object.__setattr__(self, name, value)
+
+
+def identity(image: Frame | Volume) -> dict[str, Any]:
+    """What tells this image from others, ready for JSON: name of its file, grid, hash of its pixels, facts."""
+    facts = image.facts if isinstance(image, StoredFrame | StoredVolume) else {}
+    file = image.path.name if isinstance(image, StoredFrame | StoredVolume) else None
+    direction = {"direction_lps": image.direction.tolist()} if isinstance(image, Volume) else {}
+    return {
+        "file": file,
+        "space": image.frame_of_reference,
+        "size": list(image.size),
+        "spacing_mm": list(image.spacing_mm),
+        "origin_mm": list(image.origin_mm),
+        **direction,
+        "pixels_sha256": tensors_sha256(image.array),
+        **facts,
+    }

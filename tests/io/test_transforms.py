@@ -1,0 +1,194 @@
+"""Poses as files: the right direction in both conventions, the same matrix in every format, golden files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+import torch
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose, sample_slice
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.io import read_pose, write_frame, write_pose, write_volume
+from scopereg.io.transforms import Convention, ras_from_lps, stored_matrix
+
+GOLDEN = Path(__file__).parent / "golden"
+# Angles whose sines and cosines are short numbers: 90 degrees about x, then 3-4-5 about z.
+POSE = Pose(np.array([[0.6, 0, 0.8], [0.8, 0, -0.6], [0, 1.0, 0]]), (10.0, -20.5, 30.25))
+OBLIQUE = Pose.from_euler_deg((12, -34, 56), (7.5, -8.25, 9.125))
+CONVENTIONS: tuple[Convention, ...] = ("slicer", "itk-resample")
+
+
+def images() -> tuple[Frame, Volume, Pose]:
+    """A frame cut by torch out of an oblique volume with a smooth pattern."""
+    z, y, x = torch.meshgrid(torch.arange(20.0), torch.arange(24.0), torch.arange(28.0), indexing="ij")
+    pattern = 2 + torch.sin(x / 3) + torch.cos(y / 4 + z / 5)
+    axes = Pose.from_euler_deg((20, 10, -30), (0, 0, 0)).rotation
+    volume = Volume(pattern, spacing_mm=0.5, origin_mm=(11, -12, 13), direction=axes)
+    middle = volume.centre_mm - np.array([0.3, 0.4, -0.2])
+    turn = Pose.from_euler_deg((25, -5, 15), (0, 0, 0)).rotation
+    frame = Frame(torch.zeros(9, 11), spacing_mm=0.5, origin_mm=(3.0, 1.5))
+    pose = Pose(turn, middle - turn @ frame.centre_mm)
+    cut = sample_slice(volume.array, *pose_to_voxels(pose, frame, volume), slice_shape=(9, 11))
+    assert float(cut.min()) > 0  # all of it inside
+    return Frame(cut, spacing_mm=0.5, origin_mm=(3.0, 1.5)), volume, pose
+
+
+@pytest.mark.parametrize(
+    ("name", "convention"), [("slicer.tfm", "slicer"), ("itk-resample.tfm", "itk-resample"), ("matrix.txt", "slicer")]
+)
+def test_files_are_the_golden_ones(tmp_path: Path, name: str, convention: Convention) -> None:
+    path = write_pose(POSE, tmp_path / name, convention=convention)
+    assert path.read_text() == (GOLDEN / name).read_text()
+
+
+def test_the_golden_files_mean_what_they_say() -> None:
+    """Read without any of our code but the pose."""
+    corner = (0.0, 0.0, 0.0)
+    assert np.allclose(sitk.ReadTransform(str(GOLDEN / "itk-resample.tfm")).TransformPoint(corner), (10, -20.5, 30.25))
+    slicer = sitk.ReadTransform(str(GOLDEN / "slicer.tfm"))
+    assert np.allclose(slicer.TransformPoint((10, -20.5, 30.25)), corner)
+    assert np.allclose(slicer.GetInverse().TransformPoint((1.0, 2.0, 0.0)), POSE.apply((1, 2, 0)))
+    assert np.allclose(np.loadtxt(GOLDEN / "matrix.txt"), POSE.matrix)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("ending", [".tfm", ".h5"])
+def test_itk_reads_the_matrix_that_was_written(tmp_path: Path, ending: str, convention: Convention) -> None:
+    transform = sitk.ReadTransform(str(write_pose(OBLIQUE, tmp_path / f"a{ending}", convention=convention)))
+    affine = sitk.AffineTransform(transform)
+    assert np.allclose(np.reshape(affine.GetMatrix(), (3, 3)), stored_matrix(OBLIQUE, convention)[:3, :3], atol=1e-14)
+    assert np.allclose(affine.GetTranslation(), stored_matrix(OBLIQUE, convention)[:3, 3], atol=1e-12)
+    assert affine.GetCenter() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("ending", [".tfm", ".h5"])
+def test_resampling_the_volume_in_itk_gives_the_frame(tmp_path: Path, ending: str) -> None:
+    frame, volume, pose = images()
+    moving = sitk.ReadImage(str(write_volume(volume, tmp_path / "v.nii.gz")))
+    fixed = sitk.ReadImage(str(write_frame(frame, tmp_path / "f.nii.gz")))
+    straight = sitk.ReadTransform(str(write_pose(pose, tmp_path / f"a{ending}", convention="itk-resample")))
+    back = sitk.ReadTransform(str(write_pose(pose, tmp_path / f"b{ending}"))).GetInverse()
+    for transform in (straight, back):
+        cut = sitk.GetArrayFromImage(sitk.Resample(moving, fixed, transform, sitk.sitkLinear, 0.0))[0]
+        assert np.abs(cut - frame.numpy()).max() < 1e-3
+    wrong = sitk.GetArrayFromImage(sitk.Resample(moving, fixed, back.GetInverse(), sitk.sitkLinear, 0.0))[0]
+    assert np.abs(wrong - frame.numpy()).max() > 0.1
+
+
+def test_resampling_the_frame_in_itk_puts_it_into_the_volume(tmp_path: Path) -> None:
+    """What the slicer convention is in ITK's own terms: the frame moves, the volume is fixed."""
+    frame, volume, pose = images()
+    thick = Frame(frame.array, frame.spacing_mm, frame.origin_mm)
+    moving = sitk.GetImageFromArray(np.repeat(thick.numpy()[None], 5, 0))
+    moving.SetSpacing((0.5, 0.5, 0.5))
+    moving.SetOrigin((*thick.origin_mm, -1.0))
+    fixed = sitk.ReadImage(str(write_volume(volume, tmp_path / "v.nii.gz")))
+    transform = sitk.ReadTransform(str(write_pose(pose, tmp_path / "a.tfm")))
+    put = sitk.GetArrayFromImage(sitk.Resample(moving, fixed, transform, sitk.sitkLinear, 0.0))
+    both = put > 0
+    assert both.sum() > 100
+    assert np.corrcoef(put[both], volume.numpy()[both])[0, 1] > 0.9
+
+
+def test_slicer_shows_the_frame_in_place(tmp_path: Path) -> None:
+    """What Slicer does with the file: the matrix is from parent and in LPS, its scene is to parent and in RAS."""
+    transform = sitk.AffineTransform(sitk.ReadTransform(str(write_pose(OBLIQUE, tmp_path / "a.tfm"))))
+    from_parent_lps = np.eye(4)
+    from_parent_lps[:3, :3] = np.reshape(transform.GetMatrix(), (3, 3))
+    from_parent_lps[:3, 3] = transform.GetTranslation()
+    turn = np.diag([-1, -1, 1, 1])
+    to_parent_ras = np.linalg.inv(turn @ from_parent_lps @ turn)
+    pixel_lps = np.array([3.0, 4.0, 0.0])
+    shown_ras = to_parent_ras @ [-3.0, -4.0, 0.0, 1]
+    assert np.allclose(shown_ras[:3] * [-1, -1, 1], OBLIQUE.apply(pixel_lps))
+    assert np.allclose(to_parent_ras, ras_from_lps(OBLIQUE.matrix))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("ending", [".tfm", ".h5", ".txt", ".json"])
+def test_every_format_reads_back(tmp_path: Path, ending: str, convention: Convention) -> None:
+    path = write_pose(OBLIQUE, tmp_path / f"a{ending}", convention=convention)
+    assert read_pose(path, convention=convention).is_close(OBLIQUE, mm=1e-8, deg=1e-5)
+    if ending != ".h5":  # the others say by themselves what they hold
+        assert read_pose(path).is_close(OBLIQUE, mm=1e-8, deg=1e-5)
+
+
+def test_names_of_the_spaces_are_kept(tmp_path: Path) -> None:
+    pose = Pose(OBLIQUE.rotation, OBLIQUE.translation_mm, "TopToe", "Tomogram")
+    for ending in (".tfm", ".json"):
+        assert read_pose(write_pose(pose, tmp_path / f"a{ending}")).is_close(pose)
+    assert read_pose(write_pose(pose, tmp_path / "a.txt"), source="A", target="B").name == "AToB"
+
+
+def test_transforms_of_other_programs_are_read(tmp_path: Path) -> None:
+    centred = sitk.Euler3DTransform((5.0, 6.0, 7.0), 0.1, -0.2, 0.3, (1.0, 2.0, 3.0))
+    chain = sitk.CompositeTransform([centred, sitk.TranslationTransform(3, (4.0, 0.0, -1.0))])
+    point = (1.5, -2.5, 3.5)
+    for number, transform in enumerate((centred, chain)):
+        for ending in (".tfm", ".h5"):
+            path = tmp_path / f"{number}{ending}"
+            sitk.WriteTransform(transform, str(path))
+            there = read_pose(path, convention="itk-resample")
+            assert np.allclose(there.apply(point), transform.TransformPoint(point))
+            assert read_pose(path).is_close(
+                Pose(there.inverse().rotation, there.inverse().translation_mm), mm=1e-9, deg=1e-5
+            )
+    (tmp_path / "itk.txt").write_bytes((tmp_path / "0.tfm").read_bytes())
+    assert read_pose(tmp_path / "itk.txt").is_close(read_pose(tmp_path / "0.tfm"))
+
+
+def test_json_tells_everything(tmp_path: Path) -> None:
+    frame, volume, pose = images()
+    path = write_pose(pose, tmp_path / "a.json", frame=frame, volume=volume, facts={"similarity": float("nan"), "n": 3})
+    record = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert np.allclose(record["matrix_lps"], pose.matrix)
+    assert np.allclose(record["matrix_ras"], ras_from_lps(pose.matrix))
+    assert "LPS mm" in record["convention"]
+    assert (record["transform"], record["from"], record["to"]) == ("ImageToVolume", "Image", "Volume")
+    assert record["frame"]["size"] == [11, 9]
+    assert record["frame"]["origin_mm"] == [3.0, 1.5]
+    assert np.allclose(record["volume"]["direction_lps"], volume.direction)
+    assert len(record["volume"]["pixels_sha256"]) == 64
+    assert record["result"] == {"similarity": None, "n": 3}
+    assert record["provenance"]["scopereg"]
+    assert str(tmp_path) not in path.read_text()
+
+
+def test_bad_files_and_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScopeRegError, match="unknown ending") as caught:
+        write_pose(POSE, tmp_path / "a.xfm")
+    assert ".tfm" in caught.value.fix
+    with pytest.raises(ScopeRegError, match="did you mean 'slicer'"):
+        write_pose(POSE, tmp_path / "a.tfm", convention="slicr")  # type: ignore[arg-type]
+    with pytest.raises(ScopeRegError, match="no such file"):
+        read_pose(tmp_path / "none.tfm")
+    for name in ("junk.tfm", "junk.h5", "junk.txt", "junk.json"):
+        (tmp_path / name).write_text("hello\n1 2 3\n")
+        with pytest.raises(ScopeRegError, match=name):
+            read_pose(tmp_path / name)
+    (tmp_path / "scaled.txt").write_text("2 0 0 0\n0 2 0 0\n0 0 2 0\n0 0 0 1\n")
+    with pytest.raises(ScopeRegError, match="not a rotation"):
+        read_pose(tmp_path / "scaled.txt")
+    field = sitk.DisplacementFieldTransform(sitk.Image((2, 2, 2), sitk.sitkVectorFloat64))
+    sitk.WriteTransform(field, str(tmp_path / "field.h5"))
+    with pytest.raises(ScopeRegError, match="DisplacementField"):
+        read_pose(tmp_path / "field.h5")
+    sitk.WriteTransform(sitk.Euler2DTransform(), str(tmp_path / "flat.tfm"))
+    with pytest.raises(ScopeRegError, match="in 2D"):
+        read_pose(tmp_path / "flat.tfm")
+
+
+@pytest.mark.parametrize("ending", [".tfm", ".h5", ".txt", ".json"])
+def test_places_that_cannot_be_written_are_named_and_left_alone(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScopeRegError, match="cannot write there"):
+        write_pose(POSE, tmp_path / "file" / f"a{ending}")
+    (tmp_path / f"folder{ending}").mkdir()
+    with pytest.raises(ScopeRegError, match="cannot write there"):
+        write_pose(POSE, tmp_path / f"folder{ending}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"folder{ending}"]
