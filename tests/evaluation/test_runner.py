@@ -22,7 +22,7 @@ from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, Journal, evaluate, file_name
-from scopereg.geometry import VoxelPoses, sample_slice
+from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_slice
 from scopereg.images import Frame, Volume
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
@@ -188,11 +188,11 @@ def test_a_frame_that_cannot_be_located_counts_as_not_registered(
     method = methods.ClassicalMethod("simpleitk-ncc")
     usual, asked = method.peer.register, []
 
-    def register(frame: Frame, volume: Volume, **options: Any) -> Result:
+    def register(frame: Frame, volume: Volume, start: Pose, **options: Any) -> Result:
         asked.append(frame)
         if len(asked) == 2:
             raise RegistrationError("too far", where="simpleitk-ncc", fix="start nearer")
-        return usual(Frame(0 * frame.array, 1.0) if len(asked) == 3 else frame, volume, **options)
+        return usual(Frame(0 * frame.array, 1.0) if len(asked) == 3 else frame, volume, start, **options)
 
     monkeypatch.setattr(method, "peer", method.peer._replace(register=register))
     rows, _ = read_results(evaluate(volumes, whole(volumes), method, PAPER, tmp_path))
@@ -226,3 +226,21 @@ def test_the_verb_evaluates_a_stored_set_and_says_what_is_wrong(
     assert main(["evaluate", "echo", "--methods", "nothing"]) == 2
     assert main(["evaluate", "folder", "--methods", "identity"]) == 2
     assert capsys.readouterr().err.count("To mend it") == 2
+
+
+def test_methods_go_on_from_each_others_poses() -> None:
+    """From the middle plane, frames a voxel or two away: refined, or by a classical method, and both in a row."""
+    volume = phantom.create("abdomen", seed=1, shape=(24, 64, 64)).volume.array
+    turns = rotation_from_euler_deg(torch.tensor([[1.0, -1.5, 2.0], [0.0, 0.0, 0.0]]))
+    shifts = torch.tensor([[1.0, -1.5, 1.0], [0.5, 0.5, -1.0]])
+    frames = sample_slice(volume.expand(2, -1, -1, -1), turns, shifts)
+    chain = {name: methods.create(name, "cpu") for name in ("identity+refine", "identity+simpleitk-mi+refine")}
+    assert [method.name for method in chain.values()] == ["identity + refine", "identity + simpleitk-mi + refine"]
+    for method in chain.values():
+        found = method.locate(frames, volume, 0.5)
+        assert (found.poses.translation - shifts).norm(dim=1).max() < 0.2
+        assert (found.confidence > 0.8).all()
+        assert "start" in method.facts
+    classical = methods.create("simpleitk-mi", "cpu").locate(frames, volume, 0.5)
+    again = methods.create("identity+simpleitk-mi", "cpu").locate(frames, volume, 0.5)
+    torch.testing.assert_close(again.poses.translation, classical.poses.translation, atol=0.05, rtol=0)

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.geometry import VoxelPoses
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.geometry import Pose, VoxelPoses
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.networks.passes import locate
 from scopereg.registration import model as models
+from scopereg.registration.refine import RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
 
 
@@ -72,43 +73,73 @@ class NetworkMethod:
 
 
 class ClassicalMethod:
-    """A classical peer, from the middle plane; its similarity is its confidence.
+    """A classical peer, from the middle plane or from another method's poses; its similarity is its confidence.
 
     A frame that it cannot locate stays where it starts, with a similarity of NaN: it counts as not registered.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, start: Method | None = None) -> None:
         from scopereg.registration.classical import PEERS
 
-        self.name, self.peer = name, PEERS[name]
+        self.peer, self.start = PEERS[name], start
+        self.name = name if start is None else f"{start.name} + {name}"
         self.peer.require()
         self.facts: dict[str, Any] = {"options": {key: str(value) for key, value in vars(self.peer.options).items()}}
+        if start is not None:
+            self.facts["start"] = start.facts
 
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
         self.peer.warm_up()
         reference = Volume(volume.cpu(), spacing_mm)
         images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
-        results = [self._register(image, reference) for image in images]
+        starts, before_ms = self._starts(frames, images, reference)
+        results = [self._register(image, reference, start) for image, start in zip(images, starts, strict=True)]
         pairs = zip(results, images, strict=True)
         poses = [pose_to_voxels(result.pose, image, reference) for result, image in pairs]
         return Located(
             VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses])),
             torch.tensor([r.similarity for r in results]),
-            torch.tensor([r.time_ms for r in results]),
+            before_ms + torch.tensor([r.time_ms for r in results]),
         )
 
-    def _register(self, frame: Frame, volume: Volume) -> Result:
+    def _starts(self, frames: Tensor, images: list[Frame], volume: Volume) -> tuple[list[Pose], Tensor]:
+        """Where to start with each frame, and what it took to know."""
         from scopereg.registration.classical import centre_pose
 
+        if self.start is None:
+            return [centre_pose(image, volume) for image in images], torch.zeros(len(images))
+        found = self.start.locate(frames, volume.array, volume.isotropic_spacing_mm)
+        rows = zip(found.poses.rotation, found.poses.translation, images, strict=True)
+        return [pose_from_voxels(turn, shift, image, volume) for turn, shift, image in rows], found.time_ms
+
+    def _register(self, frame: Frame, volume: Volume, start: Pose) -> Result:
         begin = time.perf_counter()
         try:
-            return self.peer.register(frame, volume, options=self.peer.options)
+            return self.peer.register(frame, volume, start, options=self.peer.options)
         except RegistrationError:
             elapsed_ms = (time.perf_counter() - begin) * 1e3
-            return Result(centre_pose(frame, volume), self.name, elapsed_ms, math.nan)
+            return Result(start, self.name, elapsed_ms, math.nan)
+
+
+class RefinedMethod:
+    """Another method, its poses refined; the similarity at the end is the confidence."""
+
+    def __init__(self, start: Method, device: torch.device) -> None:
+        self.start, self.device = start, device
+        self.name = f"{start.name} + refine"
+        self.facts: dict[str, Any] = {"start": start.facts, "options": str(RefineOptions()), "device": str(device)}
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        start = self.start.locate(frames, volume, spacing_mm)
+        begin = time.perf_counter()
+        found = Refiner(volume.to(self.device)).refine(frames, start.poses)
+        poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
+        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
+        return Located(poses, found.similarity.cpu(), start.time_ms + each_ms)
 
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
+REFINE = "refine"
 _PLAIN: dict[str, Callable[[], Method]] = {
     "identity": Identity,
     **{name: partial(ClassicalMethod, name) for name in CLASSICAL},
@@ -121,8 +152,15 @@ def names() -> tuple[str, ...]:
 
 
 def create(name: str, device: str = "auto") -> Method:
-    """A method by name, or a network from a .safetensors file; `NAME:2` lets a network look twice."""
-    resolve_device(device)
+    """A method by name, or a network from a .safetensors file; `NAME:2` makes two passes.
+
+    `NAME+refine` refines its poses, `NAME+simpleitk-mi` (or another classical method) starts from them.
+    """
+    place = resolve_device(device)
+    first, plus, last = name.rpartition("+")
+    if plus and last in (REFINE, *CLASSICAL):
+        start = create(first, device)
+        return RefinedMethod(start, place) if last == REFINE else ClassicalMethod(last, start)
     base, _, passes = name.partition(":") if not Path(name).exists() else (name, "", "")
     if base in _PLAIN and not passes:
         return _PLAIN[base]()
@@ -131,6 +169,7 @@ def create(name: str, device: str = "auto") -> Method:
         raise ScopeRegError(
             f"unknown method {name!r}{did_you_mean(base, names())}",
             where="--method",
-            fix=f"use {', '.join(names())} or the path of a .safetensors file; :2 behind a network makes two passes",
+            fix=f"use {', '.join(names())} or the path of a .safetensors file; :2 behind a network makes two passes, "
+            f"+{REFINE} or + and a classical method behind any method goes on from its poses",
         )
     return NetworkMethod(models.load(base, device), int(passes or 1))
