@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -194,3 +196,13 @@ def test_a_rounded_rotation_becomes_a_true_one() -> None:
     for _ in range(50):
         chained = step.inverse() @ (step @ chained)
     assert chained.is_close(Pose.identity("Image", "Image"), mm=1e-9, deg=1e-9)
+
+
+@pytest.mark.parametrize("ending", ["tfm", "h5", "txt", "json"])
+@pytest.mark.parametrize("convention", ["slicer", "itk-resample"])
+def test_a_pose_comes_back_from_its_file(tmp_path: Path, ending: str, convention: str) -> None:
+    pose = Pose.from_euler_deg((10, -20, 30), (1, 2, 3))
+    path = pose.save(tmp_path / f"pose.{ending}", convention=convention)
+    found = Pose.load(path, convention=convention)
+    assert found.name == "ImageToVolume"
+    np.testing.assert_allclose(found.matrix, pose.matrix, atol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -81,7 +83,7 @@ def test_every_look_changes_the_answer_and_the_evidence_fits_its_pose() -> None:
     slices, volumes = images(2, 16, 32, 40)
     with torch.no_grad():
         answers = [network(looks)(slices, volumes) for looks in (1, 2, 3)]
-    for before, after in zip(answers, answers[1:], strict=False):
+    for before, after in pairwise(answers):
         assert (before.translation - after.translation).abs().max() > 1e-4
     for answer in answers:
         assert answer.earlier is None, "earlier looks are for training alone"

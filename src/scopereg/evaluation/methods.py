@@ -18,7 +18,7 @@ from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.networks.passes import locate
 from scopereg.registration import model as models
-from scopereg.registration.refine import RefineOptions, Refiner
+from scopereg.registration.refine import WIDE, RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
 
 
@@ -127,12 +127,13 @@ class RefinedMethod:
     def __init__(self, start: Method, device: torch.device) -> None:
         self.start, self.device = start, device
         self.name = f"{start.name} + refine"
-        self.facts: dict[str, Any] = {"start": start.facts, "options": str(RefineOptions()), "device": str(device)}
+        self.options = WIDE if isinstance(start, Identity) else RefineOptions()
+        self.facts: dict[str, Any] = {"start": start.facts, "options": str(self.options), "device": str(device)}
 
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
         start = self.start.locate(frames, volume, spacing_mm)
         begin = time.perf_counter()
-        found = Refiner(volume.to(self.device)).refine(frames, start.poses)
+        found = Refiner(volume.to(self.device), self.options).refine(frames, start.poses)
         poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return Located(poses, found.similarity.cpu(), start.time_ms + each_ms)

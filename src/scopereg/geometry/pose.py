@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from scopereg.geometry.rotations import (
     geodesic_angle_deg,
     rotation_from_euler_deg,
 )
+
+if TYPE_CHECKING:
+    from scopereg.io.transforms import Convention
 
 Array = npt.NDArray[np.float64]
 
@@ -72,6 +76,19 @@ class Pose:
         """From angles about x, y, z in degrees (R = Rz Ry Rx) and a translation in mm."""
         angles = _as_array(angles_deg, (3,), "Pose.from_euler_deg(angles_deg)")
         return cls(rotation_from_euler_deg(torch.from_numpy(angles)).numpy(), translation_mm, source, target)
+
+    @classmethod
+    def load(cls, path: Path | str, *, convention: Convention = "slicer") -> Pose:
+        """From a file (.tfm, .h5, .txt, .json, .dcm): `scopereg.io.read_pose`, which tells about directions."""
+        from scopereg.io.transforms import read_pose  # files need SimpleITK, geometry does not
+
+        return read_pose(path, convention=convention)
+
+    def save(self, path: Path | str, *, convention: Convention = "slicer") -> Path:
+        """To a file (.tfm, .h5, .txt, .json): `scopereg.io.write_pose`. A .tfm puts the frame in place in 3D Slicer."""
+        from scopereg.io.transforms import write_pose
+
+        return write_pose(self, path, convention=convention)
 
     @property
     def name(self) -> str:
