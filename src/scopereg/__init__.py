@@ -16,6 +16,7 @@ _HOMES = {
     "ScopeRegError": "scopereg.errors",
     "Volume": "scopereg.images",
     "load": "scopereg.registration.model",
+    "register": "scopereg.registration.locator",
 }
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from scopereg.geometry import Pose as Pose
     from scopereg.images import Frame as Frame
     from scopereg.images import Volume as Volume
+    from scopereg.registration.locator import register as register
     from scopereg.registration.model import load as load
 
-__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "load"]
+__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "load", "register"]
 
 
 def __getattr__(name: str) -> Any:

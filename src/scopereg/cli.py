@@ -28,6 +28,18 @@ VERBS = {
     "demo": Verb(
         "DemoOptions", "scopereg.demo:run", "register a phantom sweep and write a report", "scopereg demo --seed 3"
     ),
+    "register": Verb(
+        "RegisterOptions",
+        "scopereg.registration.command:run",
+        "find frames in a volume, write the transforms",
+        "scopereg register frame.png volume.nii.gz --spacing 0.3 --refine -o pose.tfm",
+    ),
+    "convert": Verb(
+        "ConvertOptions",
+        "scopereg.registration.convert:run",
+        "convert poses, volumes, frames and cines",
+        "scopereg convert pose.tfm -o pose.json",
+    ),
     "doctor": Verb(
         "DoctorOptions", "scopereg.doctor:run", "report device, versions, backends; self-test", "scopereg doctor --json"
     ),

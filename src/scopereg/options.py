@@ -20,6 +20,8 @@ DatasetName = Literal["echo", "prostate", "abdomen", "camus", "muregpro", "folde
 SourceName = Literal["camus", "muregpro", "folder"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FormatName = Literal["md", "latex", "csv", "all"]
+ConventionName = Literal["slicer", "itk-resample"]
+PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
 Folder = Annotated[Path, arg(aliases=["-o"])]
 
 
@@ -324,3 +326,90 @@ class GridOptions:
     """Add what the SCoPE-Reg paper published to the tables, set apart."""
     device: DeviceName = "auto"
     """Where tensors live."""
+
+
+@dataclass(frozen=True)
+class RegisterOptions:
+    """Find where frames lie in a volume, and write the transforms.
+
+    FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT
+    is a folder and gets a transform for each frame, poses.csv, report.html and, for PLUS sequences, the sequence with
+    the poses found. Frames that fail are named; the status is then 1.
+    """
+
+    frame: Positional[Path | None] = None
+    """File of the frame or cine, or a folder of them."""
+    volume: Positional[Path | None] = None
+    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    output: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
+    method: str = "echo"
+    """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
+    refine: bool = False
+    """Polish what the method found by the similarity of frame and volume."""
+    start: str | None = None
+    """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
+    world: Path | None = None
+    """Pose file from the tracker's world to the volume, where these are not the same."""
+    index: int | None = None
+    """Number of the frame in a cine, from 0."""
+    spacing: tuple[float, ...] = ()
+    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
+    region: int | None = None
+    """Ultrasound region of a DICOM image, where it has several pictures."""
+    calibration: Path | None = None
+    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
+    volume_spacing: tuple[float, ...] = ()
+    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
+    volume_index: int | None = None
+    """Point in time, where the volume's file holds several."""
+    series: str | None = None
+    """DICOM series, where the volume's folder holds several."""
+    convention: ConventionName = "slicer"
+    """Direction of .tfm and .h5. slicer: 3D Slicer puts the frame in place. itk-resample: ITK cuts the volume."""
+    format: PoseFormat = "tfm"
+    """Transforms of a batch."""
+    placed: str | None = None
+    """Also write the frame as an oblique plane: a file, or for a batch an ending (.nii.gz, .nii, .nrrd, .mha)."""
+    resliced: str | None = None
+    """Also write the volume cut at the pose: a file, or for a batch an ending."""
+    report: bool = True
+    """Write report.html of a batch."""
+    workers: int | None = None
+    """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
+    device: DeviceName = "auto"
+    """Where networks and the refinement run."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Convert a pose, a volume, a frame or a cine from one file format to another; the endings tell which.
+
+    Poses: .tfm .h5 .txt .json .dcm. Volumes to .nii.gz .nii .nrrd .mha. Frames to the same or to .png. Cines, and
+    folders of frames, to a PLUS sequence (.igs.mha), with --poses from a batch of scopereg register.
+    """
+
+    input: Positional[Path | None] = None
+    """File to convert, or a folder: a DICOM series, or frames for a PLUS sequence."""
+    output: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """File to write."""
+    from_convention: ConventionName = "slicer"
+    """Direction of a .tfm or .h5 file to read; files of scopereg that tell it themselves are believed."""
+    convention: ConventionName = "slicer"
+    """Direction of a .tfm or .h5 file to write."""
+    frame: Path | None = None
+    """Frame that a pose belongs to: needed for .dcm, told in .json."""
+    volume: Path | None = None
+    """Volume that a pose belongs to: needed for .dcm, told in .json."""
+    poses: Path | None = None
+    """poses.csv of scopereg register, for a PLUS sequence."""
+    index: int | None = None
+    """Number of the frame in a cine or stack, or point in time of a volume, from 0."""
+    spacing: tuple[float, ...] = ()
+    """Size of a pixel or voxel in mm, x y (z); needed where the file does not tell."""
+    region: int | None = None
+    """Ultrasound region of a DICOM image, where it has several pictures."""
+    calibration: Path | None = None
+    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
+    series: str | None = None
+    """DICOM series, where a folder holds several."""

@@ -69,7 +69,7 @@ class Model:
         found = VoxelPoses(result.rotation[0].cpu(), result.translation[0].cpu())
         pose = pose_from_voxels(*found, on_grid, volume)
         elapsed_ms = (time.perf_counter() - begin) * 1e3
-        return Result(pose, f"{self.name} network", elapsed_ms, _similarity(on_grid.array, volume.array, found))
+        return Result(pose, f"{self.name} network", elapsed_ms, similarity_at(on_grid.array, volume.array, found))
 
 
 def load(name: Path | str, device: str = "auto") -> Model:
@@ -117,7 +117,7 @@ def unit_range(array: Tensor) -> Tensor:
     return ((array - low) / (high - low).clamp_min(1e-6)).clamp(0, 1)
 
 
-def _similarity(image: Tensor, volume: Tensor, found: VoxelPoses) -> float:
+def similarity_at(image: Tensor, volume: Tensor, found: VoxelPoses) -> float:
     """Correlation where both have a picture; NaN where they share next to nothing."""
     cut = sample_slice(volume.cpu(), *found, slice_shape=(image.shape[0], image.shape[1]))
     both = (image.cpu() > 0) & (cut > 0)

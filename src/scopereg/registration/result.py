@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+
+if TYPE_CHECKING:
+    from scopereg.images import Frame, Volume
+    from scopereg.io.transforms import Convention
 
 
 class RegistrationError(ScopeRegError):
@@ -21,6 +27,31 @@ class Result:
     time_ms: float
     similarity: float  # the method's own measure at the found pose, larger is better
     iterations: int = 0
+    notes: tuple[str, ...] = ()  # what was done to the images that a user should know
+    frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
+    volume: Volume | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms]"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """How the pose was found, ready for JSON."""
+        return {
+            "method": self.method,
+            "similarity": self.similarity,
+            "time_ms": self.time_ms,
+            "iterations": self.iterations,
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: Path | str, *, convention: Convention = "slicer") -> Path:
+        """Write the pose; the ending chooses the format: .tfm, .h5, .txt, .json, .dcm (see `scopereg.io.write_pose`).
+
+        A .tfm or .h5 file puts the frame in place in 3D Slicer; JSON tells frame, volume and method as well.
+        """
+        from scopereg.io.transforms import write_pose
+
+        return write_pose(
+            self.pose, path, convention=convention, frame=self.frame, volume=self.volume, facts=self.facts
+        )

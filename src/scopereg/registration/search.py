@@ -1,0 +1,203 @@
+"""Search: finding frames in a volume without a hint, or from a start pose; the volume is prepared once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import SimpleITK as sitk
+import torch
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume
+from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume, pose_from_voxels, pose_to_voxels
+from scopereg.registration import model as models
+from scopereg.registration.classical import PEERS, centre_pose
+from scopereg.registration.classical.placement import place
+from scopereg.registration.classical.simple_itk import correlation_at
+from scopereg.registration.model import Model, frame_on_grid, similarity_at
+from scopereg.registration.result import Result
+
+Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
+START = "start"
+_SAME = {"centre": START}
+_MOST_VOXELS = 2**24  # of a volume that is made isotropic: refinement keeps 15 numbers for each
+_MOST_NETWORK_VOXELS = 2**22  # eight times those of the models of the package
+_UNLIKE = 1.5  # times as large or small as what the network was trained on: worth a word
+
+
+class Search(Protocol):
+    """A method that finds frames in the volume that it was made for."""
+
+    together: int  # frames that are best found in one call
+    worth: int  # frames that it takes to make up for the start of another process
+    notes: tuple[str, ...]  # what was done to the volume
+
+    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]: ...
+
+
+def names() -> tuple[str, ...]:
+    """Methods that need no weights of one's own."""
+    return (*models.names(), *PEERS, START)
+
+
+def create(method: str, volume: Volume, device: str = "auto") -> Search:
+    """A search by the name of its method, or by the path of weights (.safetensors)."""
+    method = _SAME.get(method, method)
+    if method == START:
+        return StartSearch(volume)
+    if method in PEERS:
+        return ClassicalSearch(method, volume)
+    if method in models.names() or Path(method).suffix == ".safetensors":
+        return NetworkSearch(models.load(method, device), volume)
+    raise ScopeRegError(
+        f"unknown method {method!r}{did_you_mean(method, names())}",
+        where="--method",
+        fix=f"use {', '.join(names())}, or the path of a .safetensors file",
+    )
+
+
+class StartSearch:
+    """No search: the start pose, by default the frame on the middle plane of the volume."""
+
+    together, worth = 4, 32
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+
+    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        return [self._place(frame, start) for frame, start in zip(frames, starts, strict=True)]
+
+    def _place(self, frame: Frame, start: Pose | None) -> Found:
+        begin = time.perf_counter()
+        pose = start or centre_pose(frame, self.volume)
+        similarity = correlation_at(place(frame, self.volume, pose, None, START), sitk.Transform(3, sitk.sitkIdentity))
+        return Result(pose, START, (time.perf_counter() - begin) * 1e3, similarity)
+
+
+class ClassicalSearch:
+    """A classical peer, in the volume as it is."""
+
+    together, worth = 2, 8
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, name: str, volume: Volume) -> None:
+        self.peer, self.volume = PEERS[name], volume
+        self.peer.require()
+        self.peer.warm_up()
+
+    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        return [self._climb(frame, start) for frame, start in zip(frames, starts, strict=True)]
+
+    def _climb(self, frame: Frame, start: Pose | None) -> Found:
+        try:
+            return self.peer.register(frame, self.volume, start, self.peer.options)
+        except ScopeRegError as error:
+            return error
+
+
+class NetworkSearch:
+    """A network, in the volume at the spacing that the network was trained with."""
+
+    together, worth = 8, 16
+
+    def __init__(self, model: Model, volume: Volume) -> None:
+        self.model = model
+        self.volume, note = _as_trained(model, volume)
+        self.notes = tuple(text for text in (note, _unlike_training(model, self.volume)) if text)
+        self.reference = self.volume.array.to(model.device)
+
+    @torch.inference_mode()
+    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        found: dict[int, Found] = {}
+        for started in (False, True):
+            rows = [row for row, start in enumerate(starts) if (start is not None) == started]
+            if rows:
+                found |= zip(rows, self._locate([frames[k] for k in rows], [starts[k] for k in rows]), strict=True)
+        return [found[row] for row in range(len(frames))]
+
+    def _locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        """Frames that all have a start pose, or none."""
+        begin = time.perf_counter()
+        on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
+        images = torch.stack([frame.array for frame in on_grid]).to(self.model.device)
+        first = _start_voxels(starts, on_grid, self.volume, self.model.device)
+        volumes = self.reference[None] if first is None else _seen_from(self.reference, first)
+        result = self.model.network(images, volumes)
+        poses = VoxelPoses(result.rotation.float(), result.translation.float())
+        poses = poses if first is None else compose_poses(first, poses)
+        rotation, translation = poses.rotation.cpu(), poses.translation.cpu()
+        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
+        return [
+            Result(
+                pose_from_voxels(rotation[row], translation[row], grid, self.volume),
+                f"{self.model.name} network",
+                each_ms,
+                similarity_at(grid.array, self.volume.array, VoxelPoses(rotation[row], translation[row])),
+                notes=_cut_note(frames[row], self.volume),
+            )
+            for row, grid in enumerate(on_grid)
+        ]
+
+
+def _seen_from(volume: Tensor, poses: VoxelPoses) -> Tensor:
+    """The volume (D, H, W) as seen from each pose: (B, D, H, W)."""
+    return resample_volume(volume.expand(len(poses.rotation), -1, -1, -1), *poses)
+
+
+def _start_voxels(
+    starts: Sequence[Pose | None], frames: Sequence[Frame], volume: Volume, device: torch.device
+) -> VoxelPoses | None:
+    pairs = zip(starts, frames, strict=True)
+    poses = [pose_to_voxels(start, frame, volume) for start, frame in pairs if start is not None]
+    if not poses:
+        return None
+    rotation, translation = (torch.stack(parts).to(device, torch.float32) for parts in zip(*poses, strict=True))
+    return VoxelPoses(rotation, translation)
+
+
+def _as_trained(model: Model, volume: Volume) -> tuple[Volume, str]:
+    trained = model.facts.get("spacing_mm")
+    spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
+    return isotropic(volume, spacing, most=_MOST_NETWORK_VOXELS, why="as in training" if spacing else "")
+
+
+def _unlike_training(model: Model, volume: Volume) -> str:
+    trained = model.facts.get("shape")
+    if not trained:
+        return ""
+    ratios = [now / then for now, then in zip(volume.shape, trained, strict=True)]
+    if max(ratios) <= _UNLIKE and min(ratios) >= 1 / _UNLIKE:
+        return ""
+    now, then = (" x ".join(map(str, shape)) for shape in (volume.shape, trained))
+    return f"the network was trained on volumes of {then} voxels, this one has {now}: expect less of it"
+
+
+def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:
+    """A word where the network sees only the middle of a frame."""
+    step = volume.isotropic_spacing_mm
+    fits = all(own <= room + step for own, room in zip(frame.extent_mm, volume.extent_mm[:2], strict=True))
+    own, room = (" x ".join(f"{n:.0f}" for n in lengths) for lengths in (frame.extent_mm, volume.extent_mm[:2]))
+    return (
+        () if fits else (f"the frame, {own} mm, is larger than a plane of the volume, {room} mm: its middle is used",)
+    )
+
+
+def isotropic(
+    volume: Volume, spacing_mm: float | None = None, *, most: int = _MOST_VOXELS, why: str = ""
+) -> tuple[Volume, str]:
+    """The volume at one spacing, by default its finest, with at most so many voxels; and what was done, in words."""
+    step = min(volume.spacing_mm) if spacing_mm is None else spacing_mm
+    field_mm3 = float(torch.tensor([max(length, step) for length in volume.extent_mm]).double().prod())
+    coarsest = (field_mm3 / most) ** (1 / 3)
+    if step < coarsest:
+        step, why = coarsest, f"the finest that {most / 1e6:.0f} million voxels allow"
+    if max(abs(own - step) for own in volume.spacing_mm) <= ISOTROPY_TOLERANCE * step:
+        return volume, ""
+    own = " x ".join(f"{size:g}" for size in volume.spacing_mm)
+    reason = f", {why}" if why else ""
+    return volume.resampled(step), f"the volume's voxels of {own} mm are resampled to {step:.4g} mm{reason}"
