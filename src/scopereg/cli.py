@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -103,8 +103,13 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    return status_of(lambda: _dispatch(words))
+
+
+def status_of(work: Callable[[], int]) -> int:
+    """The exit status of some work; what went wrong is said in words."""
     try:
-        return _dispatch(words)
+        return work()
     except ScopeRegError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -21,7 +21,7 @@ from scopereg.geometry.slicing import Padding
 Undefined = Literal["raise", "nan"]
 
 SUCCESS_MM = 3.0
-_WINDOW, _SIGMA = 11, 1.5  # SSIM's Gaussian
+SSIM_WINDOW, _SIGMA = 11, 1.5  # SSIM's Gaussian
 _MAX_DISTANCES = 2**22  # surface distances held at once
 
 
@@ -133,6 +133,11 @@ def ssim(predicted: Tensor, true: Tensor, *, data_range: float = 1.0) -> Tensor:
     """
     first, second = _image_pair(predicted, true, "ssim")
     _check_ssim(first, second, data_range)
+    return ssim_unchecked(first, second, data_range)
+
+
+def ssim_unchecked(first: Tensor, second: Tensor, data_range: float = 1.0) -> Tensor:
+    """SSIM (B,) of images (B, H, W) without a look at their values, so that a graph can record it."""
     # Variances do not feel a shift of the grey values, but their rounding does: measured about the image's mean.
     level_1, level_2 = (image.mean((1, 2), keepdim=True) for image in (first, second))
     first, second = first - level_1, second - level_2
@@ -251,10 +256,10 @@ def _gaussian_valid(image: Tensor) -> Tensor:
 
     A sum of shifted images instead of a convolution: cuDNN convolves in TF32, too coarse for the variances.
     """
-    taps = [math.exp(-0.5 * ((step - _WINDOW // 2) / _SIGMA) ** 2) for step in range(_WINDOW)]
+    taps = [math.exp(-0.5 * ((step - SSIM_WINDOW // 2) / _SIGMA) ** 2) for step in range(SSIM_WINDOW)]
     taps = [tap / sum(taps) for tap in taps]
     for axis in (1, 2):
-        length = image.shape[axis] - _WINDOW + 1
+        length = image.shape[axis] - SSIM_WINDOW + 1
         image = reduce(torch.add, (tap * image.narrow(axis, start, length) for start, tap in enumerate(taps)))
     return image
 
@@ -349,11 +354,11 @@ def _label_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Te
 
 
 def _check_ssim(first: Tensor, second: Tensor, data_range: float) -> None:
-    if min(first.shape[1:]) < _WINDOW:
+    if min(first.shape[1:]) < SSIM_WINDOW:
         _fail(
-            f"the images are {tuple(first.shape[1:])} pixels, the window {_WINDOW} x {_WINDOW}",
+            f"the images are {tuple(first.shape[1:])} pixels, the window {SSIM_WINDOW} x {SSIM_WINDOW}",
             "ssim",
-            f"pass images of at least {_WINDOW} x {_WINDOW} pixels",
+            f"pass images of at least {SSIM_WINDOW} x {SSIM_WINDOW} pixels",
         )
     if not 0 < data_range < math.inf:
         _fail(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scopereg.errors import ScopeRegError
+from scopereg.cli import status_of
 from scopereg.grid.command import run
 
 
@@ -33,14 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    try:
-        return run(parser().parse_args(words))
-    except ScopeRegError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return status_of(lambda: run(parser().parse_args(words)))
 
 
 if __name__ == "__main__":

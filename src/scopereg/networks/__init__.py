@@ -40,8 +40,7 @@ def names() -> tuple[str, ...]:
 
 def options(name: str) -> tuple[str, ...]:
     """Options that `create` takes for a network."""
-    maker = _maker(name, {})
-    return tuple(key for key in inspect.signature(maker).parameters if key not in maker.keywords)
+    return _free(_maker(name, {}))
 
 
 def create(name: str, **options: Any) -> nn.Module:
@@ -73,7 +72,7 @@ def _maker(name: str, given: dict[str, Any]) -> partial[Any]:
             fix=f"use one of: {', '.join(names())}",
         )
     maker = _MAKERS[name]
-    known = [key for key in inspect.signature(maker).parameters if key not in maker.keywords]
+    known = _free(maker)
     for key in given:
         if key not in known:
             raise ScopeRegError(
@@ -82,3 +81,8 @@ def _maker(name: str, given: dict[str, Any]) -> partial[Any]:
                 fix=f"use {', '.join(known)}" if known else "pass none",
             )
     return maker
+
+
+def _free(maker: partial[Any]) -> tuple[str, ...]:
+    """Options that do not make the network another one."""
+    return tuple(key for key in inspect.signature(maker).parameters if key not in maker.keywords)

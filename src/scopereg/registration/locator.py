@@ -9,14 +9,14 @@ from pathlib import Path
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
+from scopereg.geometry import Pose
+from scopereg.images import Frame, Volume, check_content
 from scopereg.io.frames import read_frame
 from scopereg.io.volume_files import read_volume
 from scopereg.registration import search
 from scopereg.registration.model import unit_range
 from scopereg.registration.notes import reader_notes
-from scopereg.registration.refine import WIDE, RefineOptions, Refiner
+from scopereg.registration.refine import WIDE, RefineOptions, Refiner, refine_in
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.search import Found
 from scopereg.registration.start import Start
@@ -115,10 +115,7 @@ class Refinement:
     def refine(self, frame: Frame, start: Result) -> Result:
         """The result after refinement. One frame at a time: in company it would stop elsewhere."""
         begin = time.perf_counter()
-        fine = frame.resampled(self.volume.isotropic_spacing_mm)
-        where = pose_to_voxels(start.pose, fine, self.volume)
-        one = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-        found = self.refiner.refine(fine.array[None], one)
+        pose, found = refine_in(self.refiner, self.volume, frame, start.pose)
         similarity = float(found.similarity[0])
         if similarity <= -1:
             raise RegistrationError(
@@ -126,7 +123,6 @@ class Refinement:
                 where="refinement",
                 fix="start nearer: from another pose, or with a method that searches",
             )
-        pose = pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, self.volume)
         time_ms = start.time_ms + (time.perf_counter() - begin) * 1e3
         return replace(
             start,

@@ -113,13 +113,18 @@ def refine_pose(frame: Frame, volume: Volume, start: Pose, options: RefineOption
     check_content(frame)
     check_content(volume)
     begin = time.perf_counter()
+    pose, found = refine_in(Refiner(volume.array, options), volume, frame, start)
+    elapsed_ms = (time.perf_counter() - begin) * 1e3
+    return Result(pose, "refinement", elapsed_ms, float(found.similarity[0]), found.iterations)
+
+
+def refine_in(refiner: Refiner, volume: Volume, frame: Frame, start: Pose) -> tuple[Pose, Refined]:
+    """The refined pose of a frame in the isotropic volume that the refiner was made of, in mm, and how it went."""
     fine = frame.resampled(volume.isotropic_spacing_mm)
     where = pose_to_voxels(start, fine, volume)
     one = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-    found = Refiner(volume.array, options).refine(fine.array[None].to(volume.array.device), one)
-    pose = pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, volume)
-    elapsed_ms = (time.perf_counter() - begin) * 1e3
-    return Result(pose, "refinement", elapsed_ms, float(found.similarity[0]), found.iterations)
+    found = refiner.refine(fine.array[None], one)
+    return pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, volume), found
 
 
 class _Normal(NamedTuple):

@@ -95,18 +95,19 @@ class PlainStep:
     def gradients(self, batch: Batch) -> None:
         """Gradients of the mean loss, in place of those of the step before."""
         self.weights.optimizer.zero_grad(set_to_none=True)
-        settings, kind = self.weights.settings, self.weights.device.type
-        # Casts are not cached: a graph must repeat them with every new value of the weights.
-        with torch.autocast(kind, torch.bfloat16, enabled=settings.bfloat16 and kind == "cuda", cache_enabled=False):
-            if self.objective is None:
-                result = self.weights.network(batch.slices, batch.volumes)
-            else:
-                loss = self.objective(self.weights.network, batch)
-        if self.objective is None:
-            loss = total_loss(result, batch.poses, self.loss_options)
-        loss = loss.mean()
+        loss = self._losses(batch).mean()
         self.backward(loss)
         self.total += loss.detach()
+
+    def _losses(self, batch: Batch) -> Tensor:
+        """Losses (B,) of the frames."""
+        network, settings, kind = self.weights.network, self.weights.settings, self.weights.device.type
+        # Casts are not cached: a graph must repeat them with every new value of the weights.
+        with torch.autocast(kind, torch.bfloat16, enabled=settings.bfloat16 and kind == "cuda", cache_enabled=False):
+            if self.objective is not None:
+                return self.objective(network, batch)
+            result = network(batch.slices, batch.volumes)
+        return total_loss(result, batch.poses, self.loss_options)
 
 
 class CapturedStep:
