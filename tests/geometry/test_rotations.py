@@ -14,6 +14,7 @@ from scopereg.geometry import (
     geodesic_angle_deg,
     rotation_from_6d,
     rotation_from_euler_deg,
+    rotation_from_vector,
     six_d_from_rotation,
 )
 
@@ -134,3 +135,10 @@ def test_gradients_reach_the_angles() -> None:
 def test_wrong_shapes_are_errors(call, shape: tuple[int, ...]) -> None:
     with pytest.raises(ScopeRegError, match=r"the shape is .*\n.*pass shape"):
         call(torch.zeros(shape))
+
+
+def test_vectors_turn_by_their_length_about_their_direction() -> None:
+    drawn = torch.randn(500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
+    drawn[0], drawn[1] = 0, 1e-12
+    expected = torch.from_numpy(Rotation.from_rotvec(drawn.numpy()).as_matrix())
+    torch.testing.assert_close(rotation_from_vector(drawn), expected, rtol=0, atol=1e-12)

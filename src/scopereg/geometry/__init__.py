@@ -9,6 +9,7 @@ from scopereg.geometry.rotations import (
     is_rotation,
     rotation_from_6d,
     rotation_from_euler_deg,
+    rotation_from_vector,
     six_d_from_rotation,
 )
 from scopereg.geometry.slicing import (
@@ -47,6 +48,7 @@ __all__ = [
     "resample_volume",
     "rotation_from_6d",
     "rotation_from_euler_deg",
+    "rotation_from_vector",
     "sample_points",
     "sample_poses",
     "sample_slice",

@@ -70,6 +70,21 @@ def six_d_from_rotation(rotation: Tensor) -> Tensor:
     return torch.cat([rotation[..., 0], rotation[..., 1]], -1)
 
 
+def rotation_from_vector(vectors: Tensor) -> Tensor:
+    """Rotation (..., 3, 3) about a vector (..., 3) by its length in radians: the exponential map, smooth at zero."""
+    _check_shape(vectors, (3,), "rotation_from_vector(vectors)")
+    x, y, z = vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))
+    angle = torch.linalg.vector_norm(vectors, dim=-1)[..., None, None]
+    # sin a / a and (1 - cos a) / a^2 by sinc, which knows its value at zero.
+    first, second = (torch.sinc(part / torch.pi) for part in (angle, angle / 2))
+    square = vectors[..., :, None] * vectors[..., None, :] - angle.square() * torch.eye(
+        3, device=vectors.device, dtype=vectors.dtype
+    )
+    return torch.eye(3, device=vectors.device, dtype=vectors.dtype) + first * cross + second.square() / 2 * square
+
+
 def geodesic_angle_deg(first: Tensor, second: Tensor) -> Tensor:
     """Angle (...) in degrees of the rotation between two rotations (..., 3, 3).
 

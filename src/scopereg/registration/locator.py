@@ -113,7 +113,7 @@ class Refinement:
         self.refiner = Refiner(self.volume.array.to(resolve_device(device)), options)
 
     def refine(self, frame: Frame, start: Result) -> Result:
-        """The result after refinement. One frame at a time: in company it would stop elsewhere."""
+        """The result after refinement."""
         begin = time.perf_counter()
         pose, found = refine_in(self.refiner, self.volume, frame, start.pose)
         similarity = float(found.similarity[0])

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses, centred_axis
+from scopereg.geometry import Pose, VoxelPoses, centred_axis, rotation_from_vector
 from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
+from scopereg.ops.replay import Replayed
 from scopereg.registration.likeness import gradients, normalise_locally
 from scopereg.registration.result import Result
 
@@ -67,7 +68,7 @@ class Refined(NamedTuple):
     poses: VoxelPoses  # (B, ...)
     similarity: Tensor  # (B,), correlation at the finest level, -1 to 1
     similarity_before: Tensor  # (B,), of the start
-    iterations: int
+    iterations: int  # of the frame that took most
 
 
 class Refiner:
@@ -84,6 +85,7 @@ class Refiner:
         for level in self.options.levels:
             values = normalise_locally(image, seen, level.smooth, level.window, self.options.floor)[0]
             self.levels.append(torch.cat([values[None], seen, gradients(values)]))  # (5, D, H, W)
+        self._replayed = Replayed(self._refine)
 
     @torch.no_grad()
     def refine(self, frames: Tensor, start: VoxelPoses, seen: Tensor | None = None) -> Refined:
@@ -95,17 +97,22 @@ class Refiner:
         _check(frames, start)
         seen = torch.stack([field_of_view(frame) for frame in frames]) if seen is None else seen
         seen = seen.to(self.device, torch.float32)
-        poses = first = VoxelPoses(*(value.to(self.device, torch.float32) for value in start))
-        total = 0
+        first = (value.to(self.device, torch.float32) for value in start)
+        rotation, translation, similarity, before, used = self._replayed(frames, seen, *first)
+        return Refined(VoxelPoses(rotation, translation), similarity, before, int(used.max()))
+
+    def _refine(self, frames: Tensor, seen: Tensor, rotation: Tensor, translation: Tensor) -> tuple[Tensor, ...]:
+        """`refine` in tensors alone, which a GPU replays."""
+        poses = first = VoxelPoses(rotation, translation)
+        total = torch.zeros(len(frames), dtype=torch.int64, device=self.device)
         for level, volume in zip(self.options.levels, self.levels, strict=True):
             problem = _Problem(volume, frames, seen, first, level, self.options)
             poses, used = _descend(problem, poses, level, self.options)
-            total += used
+            total = total + used
         similarity, before = problem.similarity(poses), problem.similarity(first)
         better = similarity >= before
-        rotation = torch.where(better[:, None, None], poses.rotation, first.rotation)
-        translation = torch.where(better[:, None], poses.translation, first.translation)
-        return Refined(VoxelPoses(rotation, translation), torch.maximum(similarity, before), before, total)
+        found = (_choose(better, new, old) for new, old in zip(poses, first, strict=True))
+        return *found, torch.maximum(similarity, before), before, total
 
 
 def refine_pose(frame: Frame, volume: Volume, start: Pose, options: RefineOptions | None = None) -> Result:
@@ -135,6 +142,20 @@ class _Normal(NamedTuple):
     slope: Tensor  # (B, 6), of what falls when the merit rises
 
 
+class _Moments(NamedTuple):
+    """Products of the volume's values at the frame and their changes (K), all without their means."""
+
+    similarity: Tensor  # (B,)
+    pixels: Tensor  # (B,), how many both images have
+    among: Tensor  # (B, K, K)
+    with_frame: Tensor  # (B, K), with the frame of length 1
+
+    @property
+    def with_cut(self) -> Tensor:
+        """(B, K), with the volume's values."""
+        return self.among[:, :, 0]
+
+
 class _Problem:
     """Frames against a volume at one level: similarity and its normal equations at any pose."""
 
@@ -155,31 +176,33 @@ class _Problem:
         axes = (centred_axis(n, device=frames.device) for n in (height, width))
         y, x = torch.meshgrid(*(axis[part] for axis, part in zip(axes, (rows, columns), strict=True)), indexing="ij")
         self.x, self.y = x.flatten(), y.flatten()  # (N,)
-        self.lever = torch.sqrt((self.x.square() + self.y.square()).mean()).clamp_min(1.0)  # voxels per radian
+        spans = (n * n - 1 for n in (height, width))  # twelve times the mean square of a centred axis
+        self.lever = max(math.sqrt(sum(spans) / 12), 1.0)  # voxels per radian
+        halves = (max((n - 1) / 2, 0.5) for n in reversed(volume.shape[1:]))
+        # Filled on the device: what is recorded may not copy from the host.
+        self.halves = torch.cat([torch.full((1,), half, device=frames.device) for half in halves])  # x, y, z
         # Pixels nearer than the smoothing, or than speckle, say the same: so many say something of their own.
         grain = max(level.smooth, _GRAIN)
         self.each = level.stride**2 / (4 * math.pi * grain**2)
 
     def similarity(self, poses: VoxelPoses) -> Tensor:
         """Correlation (B,) over the pixels that both have."""
-        return self._compare(poses, self.volume[:2])[0]
+        samples = self._sampled(poses, self.volume[:2])
+        return self._moments(samples, samples[:1]).similarity
 
     def normal(self, poses: VoxelPoses) -> _Normal:
         """The merit, and the Gauss-Newton equations of shifts and turns (B, 6) in the frame's own axes, in voxels."""
-        similarity, weights, difference, cut, samples, spread = self._compare(poses, self.volume)
+        samples = self._sampled(poses, self.volume)
         slopes = torch.einsum("cbn,bck->kbn", samples[2:], poses.rotation)  # along the frame's axes
         x, y = self.x / self.lever, self.y / self.lever
         # A turn about an axis moves a point by the cross product with it; points of a frame have z = 0.
         turns = (slopes[2] * y, -slopes[2] * x, slopes[1] * x - slopes[0] * y)
-        jacobian = torch.stack([*slopes, *turns], -1) / spread[:, None, None]  # (B, N, 6)
-        weighted = weights.unsqueeze(-1)
-        # Normalising takes out what only shifts the mean or scales the values.
-        jacobian = jacobian - (weighted * jacobian).sum(1, keepdim=True) / weights.sum(1)[:, None, None].clamp_min(1)
-        along = (weighted * cut.unsqueeze(-1) * jacobian).sum(1, keepdim=True)
-        jacobian = jacobian - cut.unsqueeze(-1) * along
-        matrix = (weighted * jacobian).transpose(1, 2) @ jacobian
-        slope = (weighted * jacobian * difference.unsqueeze(-1)).sum(1)
-        return self._with_start(similarity, matrix, slope, self.each * weights.sum(1), poses)
+        found = self._moments(samples, torch.stack([samples[0], *slopes, *turns]))
+        # Both images have mean 0 and length 1 over the shared pixels, and so has no change of them any part along them.
+        along = found.with_cut[:, 1:]  # (B, 6), of the change along the cut
+        matrix = found.among[:, 1:, 1:] - along.unsqueeze(2) * along.unsqueeze(1)
+        slope = along * found.similarity.unsqueeze(1) - found.with_frame[:, 1:]
+        return self._with_start(found.similarity, matrix, slope, self.each * found.pixels, poses)
 
     def _with_start(
         self, similarity: Tensor, matrix: Tensor, slope: Tensor, count: Tensor, poses: VoxelPoses
@@ -206,64 +229,81 @@ class _Problem:
         skew = (turn - turn.transpose(1, 2)) / 2
         return torch.cat([shift, self.lever * torch.stack([skew[:, 2, 1], skew[:, 0, 2], skew[:, 1, 0]], 1)], 1)
 
-    def _compare(self, poses: VoxelPoses, volume: Tensor) -> tuple[Tensor, ...]:
-        """Similarity (B,), weights, difference and cut (B, N), samples (C, B, N) and the cut's spread (B,)."""
+    def _sampled(self, poses: VoxelPoses, volume: Tensor) -> Tensor:
+        """The volume's channels (C, B, N) at the pixels of the frames."""
         first, second = (poses.rotation[:, None, :, axis] for axis in (0, 1))
         points = first * self.x[:, None] + second * self.y[:, None] + poses.translation[:, None]  # (B, N, 3)
-        halves = [max((n - 1) / 2, 0.5) for n in reversed(volume.shape[1:])]
-        grid = torch.stack([places / half for places, half in zip(points.unbind(-1), halves, strict=True)], -1)
-        samples = F.grid_sample(volume[None], grid.reshape(1, 1, 1, -1, 3), align_corners=True)
-        samples = samples.reshape(len(volume), *self.frames.shape)
+        grid = (points / self.halves).reshape(1, 1, 1, -1, 3)
+        return F.grid_sample(volume[None], grid, align_corners=True).reshape(len(volume), *self.frames.shape)
+
+    def _moments(self, samples: Tensor, columns: Tensor) -> _Moments:
+        """Sums over the pixels that both images have, of columns (K, B, N) that begin with the volume's values."""
         weights = self.seen * (samples[1] > _MOSTLY)
-        count = weights.sum(1)
-        frames, _ = _standardised(self.frames, weights, count)
-        cut, spread = _standardised(samples[0], weights, count)
-        similarity = (weights * frames * cut).sum(1)
+        every = torch.cat([columns, self.frames[None], torch.ones_like(weights)[None]]).transpose(0, 1)  # (B, K + 2, N)
+        gram = (every * weights.unsqueeze(1)) @ every.transpose(1, 2)
+        count = gram[:, -1, -1]
+        sums = gram[:, :-1, -1]
+        apart = gram[:, :-1, :-1] - sums.unsqueeze(2) * sums.unsqueeze(1) / count.clamp_min(1)[:, None, None]
+        cut, frame = (apart[:, row, row].clamp_min(1e-12).sqrt() for row in (0, -1))
+        among = apart[:, :-1, :-1] / cut.square()[:, None, None]
+        with_frame = apart[:, :-1, -1] / (cut * frame).unsqueeze(1)
         enough = count >= self.options.least_inside * self.seen.sum(1).clamp_min(1)
-        return torch.where(enough, similarity, _NOTHING_SHARED), weights, cut - frames, cut, samples, spread
+        similarity = torch.where(enough, with_frame[:, 0], _NOTHING_SHARED)
+        return _Moments(similarity, count, among, with_frame)
 
 
-def _standardised(values: Tensor, weights: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Values (B, N) with weighted mean 0 and length 1, and the length (B,) that they had."""
-    apart = values - ((weights * values).sum(1) / count.clamp_min(1))[:, None]
-    spread = (weights * apart.square()).sum(1).clamp_min(1e-12).sqrt()
-    return apart / spread[:, None], spread
+def _descend(problem: _Problem, poses: VoxelPoses, level: Level, options: RefineOptions) -> tuple[VoxelPoses, Tensor]:
+    """Levenberg-Marquardt from poses (B, ...): steps that raise the similarity are taken, others shorten the next.
 
-
-def _descend(problem: _Problem, poses: VoxelPoses, level: Level, options: RefineOptions) -> tuple[VoxelPoses, int]:
-    """Levenberg-Marquardt from poses (B, ...): steps that raise the similarity are taken, others shorten the next."""
+    A frame whose step became small stays where it is while others go on. Also gives the iterations (B,) of each.
+    """
     now = problem.normal(poses)
     damping = torch.full_like(now.merit, _FIRST_DAMPING)
+    moving = torch.ones_like(now.merit, dtype=torch.bool)
+    used = torch.zeros_like(now.merit, dtype=torch.int64)
     longest = options.longest_step * max(level.smooth, 1.0)
-    for used in range(1, level.iterations + 1):
+    for _ in range(level.iterations):
         step = _step(now, damping, longest)
-        tried = _moved(poses, step, float(problem.lever))
+        tried = _moved(poses, step, problem.lever)
         then = problem.normal(tried)
-        taken = then.merit > now.merit
+        used = used + moving
+        taken = (then.merit > now.merit) & moving
         now = _Normal(*(_choose(taken, new, old) for new, old in zip(then, now, strict=True)))
         poses = VoxelPoses(*(_choose(taken, new, old) for new, old in zip(tried, poses, strict=True)))
         damping = (damping * torch.where(taken, _LESS, _MORE)).clamp(1e-6, 1e6)
-        if bool((torch.linalg.vector_norm(step, dim=1) < options.last_step).all()):
-            return poses, used
-    return poses, level.iterations
+        moving = moving & (torch.linalg.vector_norm(step, dim=1) >= options.last_step)
+        # A GPU would have to be waited for: there the iterations left over cost less.
+        if not moving.is_cuda and not bool(moving.any()):
+            break
+    return poses, used
 
 
 def _step(now: _Normal, damping: Tensor, longest: float) -> Tensor:
     """Damped Gauss-Newton step (B, 6), no longer than allowed."""
     diagonal = now.matrix.diagonal(dim1=1, dim2=2)
     damped = now.matrix + torch.diag_embed(diagonal * damping[:, None] + 1e-9)
-    step = -torch.linalg.solve(damped, now.slope.unsqueeze(-1)).squeeze(-1)
+    step = -_solve(damped, now.slope)
     length = torch.linalg.vector_norm(step, dim=1, keepdim=True)
     return step * (longest / length.clamp_min(1e-12)).clamp_max(1.0)
 
 
+def _solve(matrix: Tensor, right: Tensor) -> Tensor:
+    """x (B, N) of matrix (B, N, N) x = right (B, N), for positive definite matrices, which need no pivoting.
+
+    Gauss and Jordan's elimination: unlike LAPACK's it never asks the host, so that a GPU can replay it.
+    """
+    size = matrix.shape[-1]
+    rows = torch.cat([matrix, right.unsqueeze(-1)], -1)  # (B, N, N + 1)
+    unit = torch.eye(size, device=rows.device, dtype=rows.dtype)
+    for k in range(size):
+        pivot = rows[:, k : k + 1] / rows[:, k : k + 1, k : k + 1]
+        rows = rows + (unit[k, :, None] - rows[:, :, k : k + 1]) * pivot
+    return rows[..., -1]
+
+
 def _moved(poses: VoxelPoses, step: Tensor, lever: float) -> VoxelPoses:
     """Poses after shifts and turns (B, 6) in the frame's own axes, turns in voxels at the lever."""
-    turn = step[:, 3:] / lever  # radians
-    zero = torch.zeros_like(turn[:, 0])
-    x, y, z = turn.unbind(1)
-    cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], 1).unflatten(1, (3, 3))
-    rotation = poses.rotation @ torch.linalg.matrix_exp(cross)
+    rotation = poses.rotation @ rotation_from_vector(step[:, 3:] / lever)
     return VoxelPoses(rotation, poses.translation + (poses.rotation @ step[:, :3, None]).squeeze(-1))
 
 
