@@ -28,7 +28,7 @@ from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
 from scopereg.options import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
-from scopereg.registration.model import Model, load
+from scopereg.registration.model import Registrar, load
 from scopereg.registration.result import Result
 
 NETWORK, CLASSICAL = "network", "SimpleITK"
@@ -97,13 +97,14 @@ def run(options: DemoOptions) -> int:
     return 0
 
 
-def register_sweep(sweep: Sweep, model: Model, console: Console) -> list[Outcome]:
+def register_sweep(sweep: Sweep, model: Registrar, console: Console) -> list[Outcome]:
     """Every frame by the network, then by SimpleITK."""
     pairs = list(zip(sweep.frames, sweep.seen, strict=True))
-    model.register(sweep.frames[0], sweep.volume)  # the first call sets libraries up: it is not the time of a frame
+    session = model.prepare(sweep.volume)
+    session.register(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
     found: dict[str, list[Result]] = {NETWORK: [], CLASSICAL: []}
     for frame, seen in track(pairs, "registering", console=console, transient=True):
-        found[NETWORK].append(model.register(frame, sweep.volume))
+        found[NETWORK].append(session.register(frame))
         found[CLASSICAL].append(register_mutual_information(frame, sweep.volume, seen=seen))
     return [
         Outcome(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])

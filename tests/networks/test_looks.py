@@ -11,7 +11,13 @@ from torch import Tensor
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg
 from scopereg.networks import create
 from scopereg.networks.lattice import Lattice, pad_to_stride
-from scopereg.networks.looks import interpolate_by_product, interpolate_by_sampling, place, seen_from
+from scopereg.networks.looks import (
+    interpolate_by_gathering,
+    interpolate_by_product,
+    interpolate_by_sampling,
+    place,
+    seen_from,
+)
 from scopereg.training.losses import LossOptions, total_loss
 
 
@@ -45,6 +51,17 @@ def test_both_interpolations_agree_forward_and_backward(shape: tuple[int, int, i
     assert results[0].abs().max() > 0.1
     torch.testing.assert_close(*results, rtol=0, atol=1e-6)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(32, 40, 48), (8, 8, 16), (13, 21, 30)])
+@pytest.mark.parametrize("depth_stride", [8, 4])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gathering_gives_what_sampling_gives(shape: tuple[int, int, int], depth_stride: int, shared: bool) -> None:
+    tokens, lattice = encoded(shape, depth_stride)
+    tokens = tokens[:1].expand(2, -1, -1, -1) if shared else tokens
+    points = place(lattice.volume_points(tokens.device)[..., :3].flatten(0, 1).double(), *poses(12, 1.3))
+    wanted = interpolate_by_sampling(tokens, lattice, points)
+    torch.testing.assert_close(interpolate_by_gathering(tokens, lattice, points), wanted, rtol=0, atol=1e-9)
 
 
 def test_from_the_identity_everything_is_where_it_was() -> None:

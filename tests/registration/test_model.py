@@ -16,11 +16,11 @@ from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.registration.model import Model, frame_on_grid, load, names, unit_range
+from scopereg.registration.model import Registrar, frame_on_grid, load, names, unit_range
 
 
 @pytest.fixture(scope="module")
-def echo() -> Model:
+def echo() -> Registrar:
     return scopereg.load("echo", device="cpu")
 
 
@@ -51,7 +51,7 @@ def test_every_model_brings_unseen_frames_closer_and_has_a_card(anatomy: str) ->
     assert model.facts["settings"]["protocol"] == "honest"
 
 
-def test_registering_gives_the_network_s_pose_in_millimetres(echo: Model, patient: phantom.Phantom) -> None:
+def test_registering_gives_the_network_s_pose_in_millimetres(echo: Registrar, patient: phantom.Phantom) -> None:
     poses = sample_poses(1, 10, patient.shape, torch.Generator().manual_seed(2))
     image = patient.acquire(*poses, seed=2).images[0]
     frame = Frame(image, spacing_mm=patient.spacing_mm)
@@ -62,7 +62,7 @@ def test_registering_gives_the_network_s_pose_in_millimetres(echo: Model, patien
     torch.testing.assert_close(found.translation, result.translation[0], atol=1e-3, rtol=0)
 
 
-def test_a_finer_frame_of_another_size_is_found_at_the_same_place(echo: Model, patient: phantom.Phantom) -> None:
+def test_a_finer_frame_of_another_size_is_found_at_the_same_place(echo: Registrar, patient: phantom.Phantom) -> None:
     poses = sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(3))
     coarse = patient.acquire(*poses, protocol="same-scanner", seed=3).images[0]
     fine = patient.acquire(*poses, protocol="same-scanner", seed=3, slice_shape=(90, 111)).images[0]
@@ -102,7 +102,7 @@ def test_weights_of_one_s_own_load_by_path(tmp_path: Path) -> None:
     assert "no model card" in model.card
 
 
-def test_unknown_models_and_empty_frames_are_explained(echo: Model, patient: phantom.Phantom) -> None:
+def test_unknown_models_and_empty_frames_are_explained(echo: Registrar, patient: phantom.Phantom) -> None:
     with pytest.raises(ScopeRegError, match="did you mean 'echo'"):
         load("ecko")
     with pytest.raises(ScopeRegError, match="no such file"):

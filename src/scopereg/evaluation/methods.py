@@ -56,7 +56,7 @@ class Identity:
 class NetworkMethod:
     """A network with its weights; the frames of a call share the volume, and its time."""
 
-    def __init__(self, model: models.Model, passes: int = 1) -> None:
+    def __init__(self, model: models.Registrar, passes: int = 1) -> None:
         self.name = model.name if passes == 1 else f"{model.name} x{passes}"
         self.model, self.passes = model, passes
         self.facts = {"weights": model.facts, "passes": passes, "device": str(model.device)}

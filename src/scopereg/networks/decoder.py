@@ -11,15 +11,12 @@ from scopereg.networks.fusion import (
     WIDTH,
     CoordinateScan,
     FeatureScan,
-    decay_rates,
     first_log_decays,
-    positive,
 )
 from scopereg.networks.lattice import Lattice
-from scopereg.ops import bidirectional_mass
+from scopereg.ops.decode.plain import correspondence, depth_mass
 
 DEPTH_STATES = 16
-MASS_RANGE = (1e-30, 1e30)  # where masses stay in float32
 
 
 class Correspondence(NamedTuple):
@@ -39,12 +36,7 @@ class DepthGate(nn.Module):
         self.log_decay = nn.Parameter(first_log_decays(DEPTH_STATES))
 
     def forward(self, fused: Tensor) -> Tensor:
-        batch, _, length, _ = fused.shape
-        gates = positive(self.linear(fused))  # (B, D', L, 33)
-        columns = gates.transpose(1, 2).flatten(0, 1)  # (B L, D', 33): one short sequence per token
-        write, read, step = columns.split([DEPTH_STATES, DEPTH_STATES, 1], -1)
-        mass = bidirectional_mass(step.squeeze(-1), decay_rates(self.log_decay), write, read)
-        return mass.unflatten(0, (batch, length)).transpose(1, 2)
+        return depth_mass(self.linear(fused), self.log_decay)
 
 
 class CoordinateDecoder(nn.Module):
@@ -68,21 +60,8 @@ class CoordinateDecoder(nn.Module):
         if self.matching:
             fused = fused + x_s[:, None] * x_v
         moments = self.coordinate_scan(x_v, x_s, lattice.volume_points(x_s.device), order)  # Z (B, D', L, 4)
-        return correspondence(moments, self.depth_gate(fused))
+        return Correspondence(*correspondence(moments, self.depth_gate(fused)))
 
     def fuse(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
         """Y_f (B, D', L, C')."""
         return self.feature_scan(x_v, x_s, lattice.orders(x_s.device))
-
-
-def correspondence(moments: Tensor, gate: Tensor) -> Correspondence:
-    """Planes weighed and summed (eq. reduce), then normalised by the mass (eq. phi).
-
-    The largest gate of a token is taken out of the sums and put back into the evidence alone: the coordinates do not
-    depend on it, and the sums stay in range. Gates have a floor, so the mass needs no epsilon.
-    """
-    largest = gate.amax(1, keepdim=True).clamp(*MASS_RANGE)  # (B, 1, L)
-    total = ((gate / largest).unsqueeze(-1) * moments.float()).sum(1)  # (B, L, 4)
-    mass = total[..., 3].clamp(*MASS_RANGE)
-    evidence = (largest.squeeze(1) * mass).clamp(*MASS_RANGE)
-    return Correspondence(total[..., :3] / mass.unsqueeze(-1), evidence)

@@ -58,9 +58,17 @@ def blocked_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
 
     Tensor cores want several channels. An eighth tap of zero, in front, makes the kernel whole blocks. Sizes are even.
     """
-    kernel = _blocks(F.pad(weight, (1, 0) * axes), axes)
-    blocks = _blocks(F.pad(image, (4, 2) * axes), axes)
-    return (F.conv2d if axes == 2 else F.conv3d)(blocks, kernel)
+    return (F.conv2d if axes == 2 else F.conv3d)(blocks_of(image, axes), stem_kernel(weight, axes))
+
+
+def stem_kernel(weight: Tensor, axes: int) -> Tensor:
+    """The stem's weights for blocks."""
+    return _blocks(F.pad(weight, (1, 0) * axes), axes)
+
+
+def blocks_of(image: Tensor, axes: int) -> Tensor:
+    """The image (B, 1, ...) as blocks, with the border that the stem wants."""
+    return _blocks(F.pad(image, (4, 2) * axes), axes)
 
 
 def _blocks(image: Tensor, axes: int) -> Tensor:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from scopereg.networks.encoders import CHANNELS
 from scopereg.ops import coordinate_scan, directional_scan
+from scopereg.ops.decode.plain import decay_rates, positive
 
 WIDTH = 2 * CHANNELS  # C', channels inside the fusion
 STATES = 32  # S
 DIRECTIONS = 4
-GATE_RANGE = (1e-6, 1e4)  # where positive gates stay: products of several then neither vanish nor overflow in float32
 QUIET = 3e-3  # spread of weights that start almost silent, so that an untrained network answers with the identity
 
 
@@ -120,16 +120,6 @@ class CoordinateScan(nn.Module):
 def first_log_decays(states: int) -> Tensor:
     """Where decays start: log 1 .. log S."""
     return torch.arange(1, states + 1).float().log()
-
-
-def decay_rates(log_decay: Tensor) -> Tensor:
-    """A, negative whatever is learned."""
-    return -log_decay.float().exp()
-
-
-def positive(gate: Tensor) -> Tensor:
-    """Softplus in float32, held off zero and infinity: in exact numbers it is positive, in float32 it can underflow."""
-    return F.softplus(gate.float()).clamp(*GATE_RANGE)
 
 
 def inverse_softplus(value: Tensor) -> Tensor:

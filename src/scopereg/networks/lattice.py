@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +23,11 @@ class Lattice(NamedTuple):
 
     def slice_points(self, device: torch.device) -> Tensor:
         """Centres (H' W', 2) of the slice's cells as (x, y): G_s of the paper."""
-        y, x = torch.meshgrid(*self.axes(device)[1:], indexing="ij")
-        return torch.stack([x, y], -1).flatten(0, 1)
+        return kept(_slice_points, self, device)
 
     def volume_points(self, device: torch.device) -> Tensor:
         """Centres and a constant (D', H' W', 4) as (x, y, z, 1): the augmented G_v of the paper."""
-        z, y, x = torch.meshgrid(*(axis * self.reach for axis in self.axes(device)), indexing="ij")
-        return torch.stack([x, y, z, torch.ones_like(x)], -1).flatten(1, 2)
+        return kept(_volume_points, self, device)
 
     def orders(self, device: torch.device) -> Tensor:
         """Token visited at each step (4, H' W') of the four directions."""
@@ -44,13 +43,22 @@ class Lattice(NamedTuple):
 
 
 def pad_to_stride(slices: Tensor, volumes: Tensor, depth_stride: int = STRIDE) -> tuple[Tensor, Tensor, Lattice]:
-    """Slices (B, H, W) and volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice.
+    """Slices (B, H, W) and volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice."""
+    return pad_slices(slices), *pad_volumes(volumes, depth_stride)
+
+
+def pad_slices(slices: Tensor) -> Tensor:
+    """Slices (B, H, W) padded as the planes of a volume."""
+    return F.pad(slices, [p for n in reversed(slices.shape[1:]) for p in _pads(n)])
+
+
+def pad_volumes(volumes: Tensor, depth_stride: int = STRIDE) -> tuple[Tensor, Lattice]:
+    """Volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice.
 
     The lattice counts from the centre of the images as given, so that padding does not move a pose.
     """
-    pads = [((-n % STRIDE) // 2, -n % STRIDE - (-n % STRIDE) // 2) for n in volumes.shape[1:]]  # per axis D, H, W
+    pads = [_pads(n) for n in volumes.shape[1:]]  # per axis D, H, W
     volumes = F.pad(volumes, [p for pair in reversed(pads) for p in pair])
-    slices = F.pad(slices, [p for pair in reversed(pads[1:]) for p in pair])
     strides = (depth_stride, STRIDE, STRIDE)
     shape = tuple(int(n) // stride for n, stride in zip(volumes.shape[1:], strides, strict=True))
     # The first cell covers voxels 0 .. stride - 1 of the padded image: its middle, from the unpadded image's centre.
@@ -58,23 +66,45 @@ def pad_to_stride(slices: Tensor, volumes: Tensor, depth_stride: int = STRIDE) -
         ((stride - 1) / 2 - before - (stride * n - before - after - 1) / 2) / STRIDE
         for n, stride, (before, after) in zip(shape, strides, pads, strict=True)
     )
-    return slices, volumes, Lattice(shape, start, depth_stride / STRIDE)  # type: ignore[arg-type]
+    return volumes, Lattice(shape, start, depth_stride / STRIDE)  # type: ignore[arg-type]
+
+
+def _pads(n: int) -> tuple[int, int]:
+    """Voxels before and behind an axis of n, to a multiple of 8."""
+    return (-n % STRIDE) // 2, -n % STRIDE - (-n % STRIDE) // 2
 
 
 def scan_orders(height: int, width: int, device: torch.device) -> Tensor:
     """Token visited at each step (4, H W) of the four directions: row-major, its reverse, column-major, its reverse."""
+    return kept(_orders, height, width, device)
+
+
+def kept(make: Callable[..., Tensor], *settings: Any) -> Tensor:
+    """A constant of these settings, made once: hardly any call has other ones than the call before."""
     # What is traced or exported must not meet tensors of earlier calls, nor leave its own behind.
     if torch.compiler.is_compiling():
-        return _orders(height, width, device)
+        return make(*settings)
     # A tensor made in inference mode may never meet autograd: what is kept must serve training too.
     with torch.inference_mode(False):
-        return _kept_orders(height, width, device)
+        return _kept(make, *settings)
+
+
+@lru_cache(maxsize=256)
+def _kept(make: Callable[..., Tensor], *settings: Any) -> Tensor:
+    return make(*settings)
+
+
+def _slice_points(lattice: Lattice, device: torch.device) -> Tensor:
+    y, x = torch.meshgrid(*lattice.axes(device)[1:], indexing="ij")
+    return torch.stack([x, y], -1).flatten(0, 1)
+
+
+def _volume_points(lattice: Lattice, device: torch.device) -> Tensor:
+    z, y, x = torch.meshgrid(*(axis * lattice.reach for axis in lattice.axes(device)), indexing="ij")
+    return torch.stack([x, y, z, torch.ones_like(x)], -1).flatten(1, 2)
 
 
 def _orders(height: int, width: int, device: torch.device) -> Tensor:
     rows = torch.arange(height * width, device=device)
     columns = rows.reshape(height, width).T.reshape(-1)
     return torch.stack([rows, rows.flip(0), columns, columns.flip(0)])
-
-
-_kept_orders = lru_cache(maxsize=64)(_orders)

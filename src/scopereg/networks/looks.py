@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,10 +20,13 @@ def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor)
     `grid_sample` on a GPU does not; nor does every runtime of exported models know it in 3D.
     """
     points = place(lattice.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
-    wanted = torch.is_grad_enabled() or torch.compiler.is_exporting()
-    dense = wanted and tokens.shape[1] * tokens.shape[2] <= DENSE_CELLS
-    seen = (interpolate_by_product if dense else interpolate_by_sampling)(tokens, lattice, points)
-    return seen.unflatten(1, tokens.shape[1:3])
+    return _interpolation(tokens)(tokens, lattice, points).unflatten(1, tokens.shape[1:3])
+
+
+def _interpolation(tokens: Tensor) -> Callable[[Tensor, Lattice, Tensor], Tensor]:
+    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        return interpolate_by_gathering
+    return interpolate_by_product if tokens.shape[1] * tokens.shape[2] <= DENSE_CELLS else interpolate_by_sampling
 
 
 def place(points: Tensor, rotation: Tensor, shift: Tensor) -> Tensor:
@@ -51,3 +56,29 @@ def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) ->
     where = torch.stack(grid, -1)[:, :, None, None].to(tokens.dtype)
     volume = tokens.unflatten(2, lattice.shape[1:]).movedim(-1, 1)  # (B, C', D', H', W')
     return F.grid_sample(volume, where, align_corners=False)[..., 0, 0].transpose(1, 2)
+
+
+def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """The same without gradients: for each point the tokens of the eight cells around it, weighed and summed.
+
+    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long.
+    """
+    batch, count, _ = points.shape
+    shared = tokens.shape[0] == 1 or tokens.stride(0) == 0  # one volume for all
+    table = (tokens[:1] if shared else tokens).flatten(0, 2)  # (cells, C')
+    cells = torch.zeros(batch, count, 1, dtype=torch.int64, device=tokens.device)
+    weights = torch.ones(batch, count, 1, device=points.device, dtype=points.dtype)
+    for axis, (first, size) in enumerate(zip(lattice.start, lattice.shape, strict=True)):  # z, y, x
+        step = lattice.depth_step if axis == 0 else 1.0
+        place = (points[..., 2 - axis] - first) / step  # in cells of this axis
+        low = place.floor()
+        both = torch.stack([low, low + 1], -1)  # (B, N, 2)
+        hat = (1 - (place.unsqueeze(-1) - both).abs()) * ((both >= 0) & (both < size))
+        weights = (weights.unsqueeze(-1) * hat.unsqueeze(-2)).flatten(2)
+        cells = (cells.unsqueeze(-1) * size + both.clamp(0, size - 1).long().unsqueeze(-2)).flatten(2)
+    if not shared:
+        cells = cells + torch.arange(batch, device=tokens.device)[:, None, None] * (len(table) // batch)
+    weights = weights.flatten(0, 1).to(table.dtype)
+    return F.embedding_bag(cells.flatten(0, 1), table, mode="sum", per_sample_weights=weights).unflatten(
+        0, (batch, count)
+    )

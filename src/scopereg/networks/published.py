@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.networks.decoder import DEPTH_STATES, DepthGate, correspondence
-from scopereg.networks.fusion import CoordinateScan, FeatureScan, decay_rates, positive
+from scopereg.networks.decoder import DEPTH_STATES, DepthGate
+from scopereg.networks.fusion import CoordinateScan, FeatureScan
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg, solve_pose
 from scopereg.ops import selective_scan
+from scopereg.ops.decode.plain import correspondence, decay_rates, positive
 
 Scan = Callable[..., Tensor]  # (u, delta, A, B, C, D) as in scopereg.ops.selective_scan
 

@@ -1,12 +1,13 @@
-"""Model: a trained network that registers frames; `load` opens the ones that come with the package, or a file."""
+"""Registrar: a trained network that registers frames; `load` opens those that come with the package, or a file."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,18 @@ from torch import Tensor, nn
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.metrics import ncc
 from scopereg.geometry import VoxelPoses, sample_slice
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels
+from scopereg.images import Frame, Volume
+from scopereg.networks.scope_reg import ScopeReg
+from scopereg.networks.streaming import Precision, Streaming
 from scopereg.networks.weights import load_network, read_facts
 from scopereg.registration.result import Result
 
+if TYPE_CHECKING:
+    from scopereg.registration.session import Session
+
 _SHIPPED = files("scopereg") / "weights"
+_LEAST_PIXELS = 16  # that a similarity takes
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
@@ -34,16 +40,17 @@ def _is_weights(entry: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A network with trained weights. Made by `load`."""
+class Registrar:
+    """A network with trained weights, ready to register frames. Made by `load`."""
 
     name: str
     network: nn.Module
     facts: dict[str, Any]  # how it was trained
     device: torch.device
+    precision: Precision = "auto"
 
     def __repr__(self) -> str:
-        return f"Model({self.name}, {type(self.network).__name__} on {self.device})"
+        return f"Registrar({self.name}, {type(self.network).__name__} on {self.device})"
 
     @property
     def card(self) -> str:
@@ -51,40 +58,47 @@ class Model:
         entry = _SHIPPED / f"{self.name}.md"
         return entry.read_text(encoding="utf-8") if entry.is_file() else "no model card: weights of your own"
 
-    @torch.inference_mode()
+    @cached_property
+    def streaming(self) -> Streaming | None:
+        """The network in the form that streams of frames want; None for networks that have none."""
+        if type(self.network) is not ScopeReg:
+            return None
+        return Streaming(self.network, self.device, self.precision)
+
+    def prepare(self, volume: Volume) -> Session:
+        """All that depends on the volume alone, computed once: `session.register(frame)` then does the rest.
+
+        The volume must be isotropic; `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as
+        they are, others are scaled by their 1st and 99th percentiles.
+        """
+        from scopereg.registration.session import Session
+
+        return Session(self, volume)
+
     def register(self, frame: Frame, volume: Volume) -> Result:
         """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.
 
-        The volume must be isotropic; the frame is resampled to its spacing. Values within [0, 1] are taken as they
-        are, others are scaled by their 1st and 99th percentiles. The similarity is the correlation of the frame with
-        the volume at the pose found, where both have a picture.
+        For several frames in one volume `prepare` it once.
         """
-        check_content(frame)
-        check_content(volume)
         begin = time.perf_counter()
-        on_grid = frame_on_grid(frame, volume)
-        image = unit_range(on_grid.array).to(self.device)
-        reference = unit_range(volume.array).to(self.device)
-        result = self.network(image[None], reference[None])
-        found = VoxelPoses(result.rotation[0].cpu(), result.translation[0].cpu())
-        pose = pose_from_voxels(*found, on_grid, volume)
-        elapsed_ms = (time.perf_counter() - begin) * 1e3
-        return Result(pose, f"{self.name} network", elapsed_ms, similarity_at(on_grid.array, volume.array, found))
+        with self.prepare(volume) as session:
+            result = session.register(frame)
+        return replace(result, time_ms=(time.perf_counter() - begin) * 1e3)
 
 
-def load(name: Path | str, device: str = "auto") -> Model:
+def load(name: Path | str, device: str = "auto") -> Registrar:
     """A model of the package by name (`scopereg.load("echo")`), or weights that `scopereg train` wrote, by path."""
     place = resolve_device(device)
     if str(name) in names():
         with as_file(_SHIPPED / f"{name}.safetensors") as path:
-            return Model(str(name), load_network(path, place), read_facts(path), place)
+            return Registrar(str(name), load_network(path, place), read_facts(path), place)
     if Path(name).suffix != ".safetensors":
         raise ScopeRegError(
             f"there is no model {str(name)!r}{did_you_mean(str(name), names())}",
             where="scopereg.load(name)",
             fix=f"use one of {', '.join(names())}, or the path of a .safetensors file",
         )
-    return Model(Path(name).stem, load_network(name, place), read_facts(name), place)
+    return Registrar(Path(name).stem, load_network(name, place), read_facts(name), place)
 
 
 def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
@@ -117,10 +131,19 @@ def unit_range(array: Tensor) -> Tensor:
     return ((array - low) / (high - low).clamp_min(1e-6)).clamp(0, 1)
 
 
-def similarity_at(image: Tensor, volume: Tensor, found: VoxelPoses) -> float:
-    """Correlation where both have a picture; NaN where they share next to nothing."""
-    cut = sample_slice(volume.cpu(), *found, slice_shape=(image.shape[0], image.shape[1]))
-    both = (image.cpu() > 0) & (cut > 0)
-    if int(both.sum()) < 16:
-        return float("nan")
-    return float(ncc(image.cpu()[both][None, None], cut[both][None, None], constant="nan"))
+def similarity_at(images: Tensor, volume: Tensor, poses: VoxelPoses) -> Tensor:
+    """Correlation (B,) of frames (B, H, W) with a volume (D, H, W) at poses, where both have a picture.
+
+    NaN where they share next to nothing. Nothing is asked of the host, so that a GPU can replay it.
+    """
+    cuts = sample_slice(volume, *poses, slice_shape=(images.shape[1], images.shape[2]))
+    both = ((images > 0) & (cuts > 0)).flatten(1)
+    count = both.sum(1)
+    apart = [
+        torch.where(both, values - (values * both).sum(1, keepdim=True) / count.clamp_min(1).unsqueeze(1), 0)
+        for values in (images.flatten(1), cuts.flatten(1))
+    ]
+    first, second = (values.square().sum(1) for values in apart)
+    found = (apart[0] * apart[1]).sum(1) / (first * second).sqrt()
+    enough = (count >= _LEAST_PIXELS) & (first > 0) & (second > 0)
+    return torch.where(enough, found, torch.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from scopereg.images import Frame, Volume
     from scopereg.io.transforms import Convention
 
@@ -28,6 +31,9 @@ class Result:
     similarity: float  # the method's own measure at the found pose, larger is better
     iterations: int = 0
     notes: tuple[str, ...] = ()  # what was done to the images that a user should know
+    confidence: float = math.nan  # 0 to 1, larger is surer; NaN where the method has none
+    evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), how much each cell says
+    timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)
 
@@ -42,6 +48,8 @@ class Result:
             "similarity": self.similarity,
             "time_ms": self.time_ms,
             "iterations": self.iterations,
+            "confidence": None if math.isnan(self.confidence) else self.confidence,
+            "timings_ms": self.timings_ms,
             "notes": list(self.notes),
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,8 +19,9 @@ from scopereg.registration import model as models
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.classical.placement import place
 from scopereg.registration.classical.simple_itk import correlation_at
-from scopereg.registration.model import Model, frame_on_grid, similarity_at
+from scopereg.registration.model import Registrar, frame_on_grid, similarity_at
 from scopereg.registration.result import Result
+from scopereg.registration.session import confidence
 
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 START = "start"
@@ -105,31 +107,36 @@ class NetworkSearch:
 
     together, worth = 8, 16
 
-    def __init__(self, model: Model, volume: Volume) -> None:
+    def __init__(self, model: Registrar, volume: Volume) -> None:
         self.model = model
         self.volume, note = _as_trained(model, volume)
         self.notes = tuple(text for text in (note, _unlike_training(model, self.volume)) if text)
-        self.reference = self.volume.array.to(model.device)
+        self.session = model.prepare(self.volume)
+
+    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        found: dict[int, Result] = {}
+        unled = [row for row, start in enumerate(starts) if start is None]
+        if unled:
+            found |= zip(unled, self.session.register_all([frames[row] for row in unled]), strict=True)
+        led = {row: start for row, start in enumerate(starts) if start is not None}
+        if led:
+            found |= zip(led, self._from_starts([frames[row] for row in led], list(led.values())), strict=True)
+        return [
+            replace(found[row], notes=(*found[row].notes, *_cut_note(frame, self.volume)))
+            for row, frame in enumerate(frames)
+        ]
 
     @torch.inference_mode()
-    def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
-        found: dict[int, Found] = {}
-        for started in (False, True):
-            rows = [row for row, start in enumerate(starts) if (start is not None) == started]
-            if rows:
-                found |= zip(rows, self._locate([frames[k] for k in rows], [starts[k] for k in rows]), strict=True)
-        return [found[row] for row in range(len(frames))]
-
-    def _locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
-        """Frames that all have a start pose, or none."""
+    def _from_starts(self, frames: Sequence[Frame], starts: Sequence[Pose]) -> list[Result]:
+        """Each frame in the volume as seen from its start: there is no volume to prepare for them all."""
         begin = time.perf_counter()
         on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
         images = torch.stack([frame.array for frame in on_grid]).to(self.model.device)
+        reference = self.volume.array.to(self.model.device)
         first = _start_voxels(starts, on_grid, self.volume, self.model.device)
-        volumes = self.reference[None] if first is None else _seen_from(self.reference, first)
-        result = self.model.network(images, volumes)
-        poses = VoxelPoses(result.rotation.float(), result.translation.float())
-        poses = poses if first is None else compose_poses(first, poses)
+        result = self.model.network(images, _seen_from(reference, first))
+        poses = compose_poses(first, VoxelPoses(result.rotation.float(), result.translation.float()))
+        similarity = similarity_at(images, reference, poses).cpu()
         rotation, translation = poses.rotation.cpu(), poses.translation.cpu()
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return [
@@ -137,8 +144,8 @@ class NetworkSearch:
                 pose_from_voxels(rotation[row], translation[row], grid, self.volume),
                 f"{self.model.name} network",
                 each_ms,
-                similarity_at(grid.array, self.volume.array, VoxelPoses(rotation[row], translation[row])),
-                notes=_cut_note(frames[row], self.volume),
+                float(similarity[row]),
+                confidence=confidence(float(similarity[row])),
             )
             for row, grid in enumerate(on_grid)
         ]
@@ -149,24 +156,19 @@ def _seen_from(volume: Tensor, poses: VoxelPoses) -> Tensor:
     return resample_volume(volume.expand(len(poses.rotation), -1, -1, -1), *poses)
 
 
-def _start_voxels(
-    starts: Sequence[Pose | None], frames: Sequence[Frame], volume: Volume, device: torch.device
-) -> VoxelPoses | None:
-    pairs = zip(starts, frames, strict=True)
-    poses = [pose_to_voxels(start, frame, volume) for start, frame in pairs if start is not None]
-    if not poses:
-        return None
+def _start_voxels(starts: Sequence[Pose], frames: Sequence[Frame], volume: Volume, device: torch.device) -> VoxelPoses:
+    poses = [pose_to_voxels(start, frame, volume) for start, frame in zip(starts, frames, strict=True)]
     rotation, translation = (torch.stack(parts).to(device, torch.float32) for parts in zip(*poses, strict=True))
     return VoxelPoses(rotation, translation)
 
 
-def _as_trained(model: Model, volume: Volume) -> tuple[Volume, str]:
+def _as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
     trained = model.facts.get("spacing_mm")
     spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
     return isotropic(volume, spacing, most=_MOST_NETWORK_VOXELS, why="as in training" if spacing else "")
 
 
-def _unlike_training(model: Model, volume: Volume) -> str:
+def _unlike_training(model: Registrar, volume: Volume) -> str:
     trained = model.facts.get("shape")
     if not trained:
         return ""

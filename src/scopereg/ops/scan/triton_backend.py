@@ -99,7 +99,7 @@ def _forward(
     sizes = (directions, planes, length, channels, states, plan.tokens)
     y = u.new_empty(batch, directions, planes, length, channels, dtype=torch.float32)
     begins = None if plan.segments == 1 else _received(u, delta, A, B, order, plan, reverse=False)
-    with _on(u):
+    with on_device(u):
         kernels.launch(
             kernels.forward_kernel, (batch * directions, plan.blocks, plan.segments),
             u, delta, A, B, C, D if D is not None else A, order, y,
@@ -133,7 +133,7 @@ def _backward(
     du, ddelta = buffer(planes, length, channels), buffer(length, channels)
     dA, dD = buffer(plan.segments, channels, states), buffer(plan.segments, channels)
     dB, dC = buffer(plan.blocks, length, states), buffer(plan.blocks, length, states)
-    with _on(u):
+    with on_device(u):
         kernels.launch(
             kernels.backward_kernel, (batch * directions, plan.blocks, plan.segments),
             u, delta, A, B, C, D if D is not None else A, order, dy, saved, carries if carries is not None else saved,
@@ -151,7 +151,7 @@ def _received(x: Tensor, delta: Tensor, A: Tensor, gate: Tensor, order: Tensor, 
     ends = torch.empty(rows, plan.segments, channels, states, plan.planes, **options)
     elapsed = torch.empty(rows, plan.segments, channels, **options)
     tile = {"REVERSE": reverse, **plan.tile}
-    with _on(x):
+    with on_device(x):
         kernels.launch(
             kernels.ends_kernel, (rows, plan.blocks, plan.segments),
             x, delta, A, gate, order, ends, elapsed,
@@ -200,6 +200,6 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def _on(x: Tensor) -> Any:
+def on_device(x: Tensor) -> Any:
     """Kernels launch on the current device: make it the tensor's."""
     return torch.cuda.device(x.device) if x.device.type == "cuda" else torch.no_grad()

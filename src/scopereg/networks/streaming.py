@@ -1,0 +1,235 @@
+"""Streaming: the volume prepared once, frames registered in it at a fraction of the cost of a forward pass.
+
+What depends on the volume alone: its features and tokens, and the states of the coordinate scan (`Prepared`). What
+depends on the frame alone: the gates of both scans, one product of its normalised features. The twin of
+`ScopeReg.forward`, which tests hold it to; inference only.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError
+from scopereg.networks.encoders import CHANNELS, STRIDE, Encoder
+from scopereg.networks.folded import FoldedEncoder, can_fold
+from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH, DirectionalLinear, TokenProjection
+from scopereg.networks.lattice import Lattice, pad_slices, pad_volumes
+from scopereg.networks.looks import place, seen_from
+from scopereg.networks.scope_reg import ScopeReg, check_inputs
+from scopereg.ops import coordinate_scan, coordinate_states, directional_scan
+from scopereg.ops.decode import Fit, Gates, Sizes, fit_plane, split_gates, weigh_planes
+from scopereg.ops.decode.plain import positive
+from scopereg.ops.replay import side_stream
+
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+_SIZES = Sizes(DIRECTIONS, WIDTH, STATES)
+
+
+class Prepared(NamedTuple):
+    """All of a volume that frames need."""
+
+    tokens: Tensor  # x_v (1, D', L, C')
+    states: Tensor | None  # (1, K, D', L, S, 4), of the coordinate scan; None: it is to be scanned for each frame
+    lattice: Lattice
+    shape: tuple[int, int, int]  # of the volume as given
+
+
+class Located(NamedTuple):
+    """Poses of frames and what they were fitted to, all on the network's device."""
+
+    rotation: Tensor  # (B, 3, 3), slice to volume
+    translation: Tensor  # (B, 3), voxels
+    residual: Tensor  # (B,), voxels: weighted root mean square distance of the coordinates from the fit
+    coordinates: Tensor  # (B, L, 3), cells
+    evidence: Tensor  # (B, L)
+
+
+class Streaming:
+    """A SCoPE-Reg network for streams of frames: its weights once more, in the form that streaming wants."""
+
+    def __init__(self, network: ScopeReg, device: torch.device | str = "cpu", precision: Precision = "auto") -> None:
+        """`precision` is that of encoders and products; scans, sums and the fit are in float32 always."""
+        if type(network) is not ScopeReg:
+            raise ScopeRegError(
+                f"a {type(network).__name__} has nothing to prepare",
+                where="Streaming(network)",
+                fix="use scope-reg, or the network itself: network(slice, volume)",
+            )
+        self.device = torch.device(device)
+        self.dtype = _precision(precision, self.device)
+        self.depth_stride, self.reach, self.weighted = network.depth_stride, network.reach, network.weighted
+        self.matching, self.looks = network.matching, network.looks
+        encoder, decoder = network.encoder, network.decoder
+        with torch.no_grad():
+            self.slice_encoder = _inference(encoder.slice_encoder, self.dtype, self.device)
+            self.volume_encoder = _inference(encoder.volume_encoder, self.dtype, self.device)
+            self.slice_map = self._placed(_slice_map(network), self.dtype)
+            self.volume_map = self._placed(_joined(encoder.volume_projection), self.dtype)
+            self.coordinate_map = self._placed(_stacked(decoder.coordinate_scan.step, decoder.coordinate_scan.write))
+            self.depth_map = self._placed((decoder.depth_gate.linear.weight, decoder.depth_gate.linear.bias))
+            self.decay, self.skip, self.coordinate_decay, self.depth_decay = self._placed(
+                (
+                    decoder.feature_scan.decay(),
+                    decoder.feature_scan.skip,
+                    decoder.coordinate_scan.decay(),
+                    decoder.depth_gate.log_decay,
+                )
+            )
+
+    def _placed(self, tensors: tuple[Tensor, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+        return tuple(tensor.detach().to(self.device, dtype) for tensor in tensors)
+
+    @torch.inference_mode()
+    def prepare(self, volume: Tensor, *, table: bool = True) -> Prepared:
+        """A volume (D, H, W) in [0, 1]. With a `table` of states frames are read out of it instead of scanned."""
+        check_inputs(volume[:1], volume[None])
+        padded, lattice = pad_volumes(volume[None].to(self.device, self.dtype), self.depth_stride)
+        features = self.volume_encoder(padded[:, None])  # F_v (1, C, D', H', W')
+        tokens = self._mapped(features, self.volume_map).flatten(2, 3).float()
+        lattice = lattice._replace(reach=self.reach)
+        states = self._states(tokens, lattice) if table else None
+        return Prepared(tokens, states, lattice, tuple(volume.shape))  # type: ignore[arg-type]
+
+    @torch.inference_mode()
+    def locate(self, prepared: Prepared, slices: Tensor) -> Located:
+        """Frames (B, H, W) in [0, 1], of the pixels of the volume's planes."""
+        _check_slices(slices, prepared.shape)
+        return self._located(prepared, *self._read_slices(slices))
+
+    @torch.inference_mode()
+    def whole(self, slices: Tensor, volume: Tensor) -> Located:
+        """Frames (B, H, W) in a volume (D, H, W) that nothing is kept of; both are encoded at the same time."""
+        _check_slices(slices, tuple(volume.shape))
+        if self.device.type != "cuda":
+            return self.locate(self.prepare(volume, table=False), slices)
+        main, aside = torch.cuda.current_stream(self.device), side_stream(self.device, 1)
+        aside.wait_stream(main)
+        with torch.cuda.stream(aside):
+            steering = self._read_slices(slices)
+        prepared = self.prepare(volume, table=False)
+        main.wait_stream(aside)
+        return self._located(prepared, *steering)
+
+    def _located(self, prepared: Prepared, gates: Gates, x_s: Tensor | None) -> Located:
+        found = self._decode(gates, x_s, prepared.tokens, prepared)
+        fit = self._fit(prepared.lattice, *found)
+        for _ in range(self.looks - 1):
+            tokens = prepared.tokens.expand(len(gates.step), -1, -1, -1)
+            seen = seen_from(tokens, prepared.lattice._replace(reach=1.0), fit.rotation, fit.translation)
+            coordinates, evidence = self._decode(gates, x_s, seen, prepared._replace(states=None))
+            found = place(coordinates, fit.rotation, fit.translation), evidence
+            fit = self._fit(prepared.lattice, *found)
+        return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
+
+    def _read_slices(self, slices: Tensor) -> tuple[Gates, Tensor | None]:
+        """What steers the scans, and the tokens x_s (B, L, C') where they are to be matched."""
+        features = self.slice_encoder(pad_slices(slices.to(self.device, self.dtype))[:, None])  # F_s (B, C, H', W')
+        mapped = self._mapped(features, self.slice_map).flatten(1, 2)  # (B, L, columns)
+        gates = split_gates(mapped[..., : _SIZES.columns], _SIZES)
+        return gates, mapped[..., _SIZES.columns :].float() if self.matching else None
+
+    def _decode(self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
+        """Coordinates (B, L, 3) and evidence (B, L) from volume tokens (1 or B, D', L, C')."""
+        lattice = prepared.lattice
+        order = lattice.orders(self.device)
+        many = x_v.expand(len(gates.step), -1, -1, -1)
+        fused = directional_scan(many, gates.step, self.decay, gates.write, gates.read, self.skip, order)
+        if x_s is not None:
+            fused = torch.addcmul(fused, x_s[:, None], x_v)
+        logits = self._product(fused, self.depth_map)
+        if prepared.states is not None:
+            return weigh_planes(logits, self.depth_decay, prepared.states, gates.coordinate_read)
+        step, write = self._coordinate_gates(many)
+        points = lattice.volume_points(self.device)
+        moments = coordinate_scan(points, step, self.coordinate_decay, write, gates.coordinate_read, order)
+        return weigh_planes(logits, self.depth_decay, moments, None)
+
+    def _states(self, tokens: Tensor, lattice: Lattice) -> Tensor:
+        step, write = self._coordinate_gates(tokens)
+        points = lattice.volume_points(self.device)
+        return coordinate_states(points, step, self.coordinate_decay, write, lattice.orders(self.device))
+
+    def _coordinate_gates(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Step (B, K, D', L) and write gate (B, K, D', L, S)."""
+        mapped = positive(self._product(tokens, self.coordinate_map))
+        step, write = mapped.split([DIRECTIONS, DIRECTIONS * STATES], -1)
+        return step.movedim(-1, 1), write.unflatten(-1, (DIRECTIONS, STATES)).movedim(-2, 1)
+
+    def _fit(self, lattice: Lattice, coordinates: Tensor, evidence: Tensor) -> Fit:
+        weights = evidence if self.weighted else torch.ones_like(evidence)
+        return fit_plane(lattice.slice_points(self.device), coordinates, weights)
+
+    def _mapped(self, features: Tensor, linear: tuple[Tensor, ...]) -> Tensor:
+        """Layer norm without its gain, which is in the map, and the map: (B, C, ...) to (B, ..., columns)."""
+        return self._product(F.layer_norm(features.movedim(1, -1), (CHANNELS,)), linear)
+
+    def _product(self, tokens: Tensor, linear: tuple[Tensor, ...]) -> Tensor:
+        """A map of tokens (..., inputs) to (..., outputs).
+
+        In reduced precision on a GPU as a convolution, one pixel wide: cuDNN needs no memory for it, where cuBLAS
+        holds 32 MiB for every stream, nearly half of what a whole forward pass takes.
+        """
+        weight, bias = linear
+        if self.device.type != "cuda" or self.dtype == torch.float32:
+            return F.linear(tokens, weight, bias)
+        row = tokens.reshape(1, 1, -1, tokens.shape[-1]).permute(0, 3, 1, 2)  # (1, inputs, 1, tokens), channels last
+        mapped = F.conv2d(row, weight[:, :, None, None], bias)
+        return mapped.permute(0, 2, 3, 1).reshape(*tokens.shape[:-1], len(weight))
+
+
+def _slice_map(network: ScopeReg) -> tuple[Tensor, Tensor]:
+    """From normalised features to all gates at once: the projection and the gates' own maps are both linear."""
+    features, coordinates = network.decoder.feature_scan, network.decoder.coordinate_scan
+    weight, bias = _stacked(features.step, features.write, features.read, coordinates.read)
+    first, first_bias = _joined(network.encoder.slice_projection)
+    weight, bias = weight.double() @ first.double(), weight.double() @ first_bias.double() + bias.double()
+    if network.matching:  # compares the tokens themselves
+        weight, bias = torch.cat([weight, first.double()]), torch.cat([bias, first_bias.double()])
+    return weight.float(), bias.float()
+
+
+def _check_slices(slices: Tensor, shape: tuple[int, ...]) -> None:
+    if slices.ndim != 3 or tuple(slices.shape[1:]) != tuple(shape[1:]):
+        raise ScopeRegError(
+            f"frames of shape {tuple(slices.shape)} do not fit planes of {shape[1]} x {shape[2]} pixels",
+            where="locate(slices)",
+            fix="pass frames (B, H, W) with the pixels of the volume's planes",
+        )
+
+
+def _precision(name: Precision, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    if name not in known:
+        raise ScopeRegError(f"unknown precision {name!r}", where="precision", fix=f"use auto, {', '.join(known)}")
+    return known[name]
+
+
+def _inference(encoder: Encoder, dtype: torch.dtype, device: torch.device) -> FoldedEncoder | Encoder:
+    """Folded; an encoder with instance norms as it is, in this precision."""
+    if can_fold(encoder):
+        return FoldedEncoder(encoder, dtype, device)
+    return copy.deepcopy(encoder).eval().to(device, dtype)
+
+
+def _joined(projection: TokenProjection) -> tuple[Tensor, Tensor]:
+    """The layer norm's gain and offset and the map behind it, as one map."""
+    weight = projection.linear.weight.double()
+    bias = projection.linear.bias.double() + weight @ projection.norm.bias.double()
+    return (weight * projection.norm.weight.double()).float(), bias.float()
+
+
+def _stacked(*layers: DirectionalLinear) -> tuple[Tensor, Tensor]:
+    """Maps of the same tokens as one: (rows, C') and (rows,)."""
+    weights = [layer.weight.flatten(0, 1) for layer in layers]
+    biases = [
+        torch.zeros(len(weight), device=weight.device) if layer.bias is None else layer.bias.flatten()
+        for layer, weight in zip(layers, weights, strict=True)
+    ]
+    return torch.cat(weights).detach(), torch.cat(biases).detach()

@@ -1,0 +1,177 @@
+"""Sessions: the pose of the forward pass, for any frame, from any thread, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import scopereg
+from scopereg.data import phantom
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import geodesic_angle_deg, sample_poses
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.networks import create
+from scopereg.networks.weights import save_network
+from scopereg.registration.model import Registrar
+from scopereg.registration.session import Session
+
+SHAPE = (32, 64, 64)
+
+
+@pytest.fixture(scope="module")
+def echo() -> Registrar:
+    return scopereg.load("echo", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def patients() -> list[phantom.Phantom]:
+    return [phantom.create("echo", seed=200_001 + n, shape=SHAPE) for n in range(2)]
+
+
+def frames_of(patient: phantom.Phantom, count: int = 3, seed: int = 0) -> list[Frame]:
+    poses = sample_poses(count, 5, patient.shape, torch.Generator().manual_seed(seed))
+    return [Frame(image, spacing_mm=patient.spacing_mm) for image in patient.acquire(*poses, seed=seed).images]
+
+
+def test_the_pose_is_the_network_s(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    volume, frames = patients[0].volume, frames_of(patients[0])
+    session = echo.prepare(volume)
+    with torch.inference_mode():
+        wanted = echo.network(torch.stack([frame.array for frame in frames]), volume.array[None])
+    for row, result in enumerate((session.register(frames[0]), *session.register_all(frames[1:]))):
+        found = pose_to_voxels(result.pose, frames[row], volume)
+        assert float((found.translation - wanted.translation[row]).norm()) < 0.01
+        assert float(geodesic_angle_deg(found.rotation.float(), wanted.rotation[row])) < 0.01
+        assert 0 <= result.confidence <= 1
+        assert result.evidence is not None
+        assert result.evidence.shape == (8, 8)
+        assert set(result.timings_ms) == {"image", "network"}
+        assert result.time_ms == pytest.approx(sum(result.timings_ms.values()))
+
+
+def test_one_shot_is_a_session_of_one_frame(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    frame = frames_of(patients[0])[0]
+    once, prepared = echo.register(frame, patients[0].volume), echo.prepare(patients[0].volume).register(frame)
+    assert (once.pose.matrix == prepared.pose.matrix).all()
+    assert once.similarity == prepared.similarity
+
+
+def test_a_frame_with_a_black_border_is_found_at_the_same_place(
+    echo: Registrar, patients: list[phantom.Phantom]
+) -> None:
+    """Its points keep their places in millimetres, since its first pixel moves out with the border."""
+    session, frame = echo.prepare(patients[0].volume), frames_of(patients[0])[0]
+    wider = Frame(
+        torch.nn.functional.pad(frame.array, (3, 3, 5, 5)),
+        spacing_mm=frame.spacing_mm,
+        origin_mm=[
+            first - pixels * step for first, step, pixels in zip(frame.origin_mm, frame.spacing_mm, (3, 5), strict=True)
+        ],
+    )
+    usual, found = session.register(frame).pose, session.register(wider).pose
+    assert abs(found.matrix - usual.matrix).max() < 1e-3
+
+
+def test_results_do_not_depend_on_what_ran_before(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    one, other = (echo.prepare(patient.volume) for patient in patients)
+    frame = frames_of(patients[0])[0]
+    first = one.register(frame).pose.matrix
+    for later in frames_of(patients[1], 4, seed=9):
+        other.register(later)
+        one.register(later)
+    assert (one.register(frame).pose.matrix == first).all()
+
+
+def test_threads_may_share_sessions(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    sessions = [echo.prepare(patient.volume) for patient in patients]
+    jobs = [(sessions[n % 2], frame) for n in range(2) for frame in frames_of(patients[n], 4, seed=n)]
+    wanted = np.stack([session.register(frame).pose.matrix for session, frame in jobs])
+    found: dict[int, NDArray[np.float64]] = {}
+
+    def work(thread: int) -> None:
+        found[thread] = np.stack([session.register(frame).pose.matrix for session, frame in jobs])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((found[n] == wanted).all() for n in range(4))
+
+
+def test_a_closed_session_says_so_and_keeps_nothing(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    with echo.prepare(patients[0].volume) as session:
+        session.register(frames_of(patients[0])[0])
+        prepared = weakref.ref(session._locate.args[0].tokens)  # type: ignore[attr-defined]
+        assert prepared() is not None
+    gc.collect()
+    assert prepared() is None
+    with pytest.raises(ScopeRegError, match="closed"):
+        session.register(frames_of(patients[0])[0])
+
+
+def test_thousands_of_frames_leak_nothing(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    """Live tensors after many frames as after few."""
+    small = Volume(patients[0].volume.array[:16, :16, :16].contiguous(), patients[0].spacing_mm)
+    session = echo.prepare(small)
+    frame = Frame(small.array[8] + 0.01, spacing_mm=patients[0].spacing_mm)
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    for _ in range(5):
+        session.register(frame)
+    before = alive()
+    for _ in range(300):
+        session.register(frame)
+    assert alive() <= before + 2
+
+
+def test_networks_with_nothing_to_prepare_work_too(tmp_path, patients: list[phantom.Phantom]) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    path = save_network(create("tri-plane"), tmp_path / "other.safetensors", name="tri-plane")
+    other = scopereg.load(path, device="cpu")
+    assert other.streaming is None
+    frame = frames_of(patients[0])[0]
+    result = other.prepare(patients[0].volume).register(frame)
+    with torch.inference_mode():
+        wanted = other.network(frame.array[None], patients[0].volume.array[None])
+    found = pose_to_voxels(result.pose, frame, patients[0].volume)
+    torch.testing.assert_close(found.translation.float(), wanted.translation[0], rtol=0, atol=1e-3)
+
+
+def test_empty_images_and_thick_slices_are_refused(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    session = echo.prepare(patients[0].volume)
+    with pytest.raises(ScopeRegError, match="every value is 0"):
+        session.register(Frame(torch.zeros(64, 64), spacing_mm=0.6))
+    with pytest.raises(ScopeRegError, match="isotropic"):
+        echo.prepare(Volume(patients[0].volume.array, (0.5, 0.5, 2.0)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_s_session_gives_its_memory_back(patients: list[phantom.Phantom]) -> None:
+    gpu, cpu = (scopereg.load("echo", device=device) for device in ("cuda", "cpu"))
+    frames = frames_of(patients[0])
+    gpu.prepare(patients[0].volume).close()
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    with gpu.prepare(patients[0].volume) as session:
+        found = session.register_all(frames)
+        again = [session.register(frame) for frame in frames]
+    wanted = cpu.prepare(patients[0].volume).register_all(frames)
+    for one, other, right in zip(found, again, wanted, strict=True):
+        for pose in (one.pose, other.pose):
+            assert abs(pose.apply((5.0, 5.0, 0.0)) - right.pose.apply((5.0, 5.0, 0.0))).max() < 0.05
+    del session
+    gc.collect()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= held + 2**20
+    assert isinstance(gpu.prepare(patients[0].volume), Session)
