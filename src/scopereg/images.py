@@ -265,7 +265,7 @@ def _as_tensor(value: Any, axes: int, where: str) -> Tensor:
             where=f"{where}(array)",
             fix="check the file or the crop that made it",
         )
-    bad = int((~torch.isfinite(tensor)).sum())
+    bad = _not_finite(tensor)
     if bad:
         raise ScopeRegError(
             f"{bad} of {tensor.numel()} values are NaN or infinite",
@@ -273,6 +273,13 @@ def _as_tensor(value: Any, axes: int, where: str) -> Tensor:
             fix="replace them (numpy.nan_to_num) or read the file again",
         )
     return tensor
+
+
+def _not_finite(tensor: Tensor) -> int:
+    """How many values are NaN or infinite. By NumPy where it can: PyTorch would wake all its threads for a frame."""
+    if tensor.is_cpu:
+        return int(np.count_nonzero(~np.isfinite(tensor.detach().numpy())))
+    return int((~torch.isfinite(tensor)).sum())
 
 
 def _from_any(value: Any) -> Tensor:

@@ -64,6 +64,16 @@ def test_gathering_gives_what_sampling_gives(shape: tuple[int, int, int], depth_
     torch.testing.assert_close(interpolate_by_gathering(tokens, lattice, points), wanted, rtol=0, atol=1e-9)
 
 
+def test_a_pose_that_is_not_a_number_gives_no_tokens() -> None:
+    tokens, lattice = encoded((16, 24, 32))
+    rotation, shift = poses(5, 0.5)
+    shift[1] = torch.nan
+    with torch.no_grad():
+        seen = seen_from(tokens, lattice, rotation, shift)
+    assert seen[0].isfinite().all()
+    assert seen[1].isnan().all()
+
+
 def test_from_the_identity_everything_is_where_it_was() -> None:
     tokens, lattice = encoded((16, 24, 32))
     seen = seen_from(tokens, lattice, torch.eye(3).expand(2, 3, 3).double(), torch.zeros(2, 3).double())

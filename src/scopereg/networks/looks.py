@@ -61,7 +61,8 @@ def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) ->
 def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
     """The same without gradients: for each point the tokens of the eight cells around it, weighed and summed.
 
-    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long.
+    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long. A point that is not a
+    number gives tokens that are none.
     """
     batch, count, _ = points.shape
     shared = tokens.shape[0] == 1 or tokens.stride(0) == 0  # one volume for all
@@ -75,7 +76,7 @@ def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -
         both = torch.stack([low, low + 1], -1)  # (B, N, 2)
         hat = (1 - (place.unsqueeze(-1) - both).abs()) * ((both >= 0) & (both < size))
         weights = (weights.unsqueeze(-1) * hat.unsqueeze(-2)).flatten(2)
-        cells = (cells.unsqueeze(-1) * size + both.clamp(0, size - 1).long().unsqueeze(-2)).flatten(2)
+        cells = (cells.unsqueeze(-1) * size + both.nan_to_num(0).clamp(0, size - 1).long().unsqueeze(-2)).flatten(2)
     if not shared:
         cells = cells + torch.arange(batch, device=tokens.device)[:, None, None] * (len(table) // batch)
     weights = weights.flatten(0, 1).to(table.dtype)
