@@ -1,6 +1,7 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up and runs ruff, mypy and all tests
 # Packages are installed again only when pyproject.toml or constraints.txt change.
+# PYTEST_ARGS reaches pytest, after the number of processes: PYTEST_ARGS='-n 0 --pdb tests/ops' runs some in this one.
 # TORCH_ARGS reaches the installation of torch alone, for its CPU or CUDA builds: TORCH_ARGS='--index-url URL'.
 
 PYTHON ?= python3
@@ -13,8 +14,9 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c c
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
 
+# A file stays in one process, since its tests share what is slow to make; tests/conftest.py says in which order.
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

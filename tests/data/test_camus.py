@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -29,15 +28,6 @@ def heart(frames: int, height: int = HEIGHT, width: int = WIDTH) -> tuple[np.nda
     t, y, x = np.meshgrid(*(np.linspace(0, 1, n) for n in (frames, height, width)), indexing="ij")
     labels = ((y > 0.55) & (y < 0.7) & (x > 0.35) & (x < 0.45)).astype(np.uint8)
     return (20 + 90 * y + 40 * t + 50 * (1 - x) + 30 * labels).astype(np.uint8), labels
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_case(

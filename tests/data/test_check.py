@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
-import torch
 
 from scopereg.cli import main
 from scopereg.data import fingerprint
@@ -20,15 +18,6 @@ from scopereg.data.preparation import prepare_set
 from scopereg.data.proposal import propose
 
 RNG = np.random.default_rng(5)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write(path: Path, array: Any = None, spacing: Any = 1.0, direction: Any = None) -> Path:

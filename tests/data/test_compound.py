@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +30,6 @@ from scopereg.io.sweeps import read_npz_sweep
 LIVER = Path(__file__).parents[3] / "shared" / "data" / "liver_sweep.npz"
 HEIGHT, WIDTH, SPACING = 90, 110, (0.4, 0.5)  # 55 x 36 mm
 TILTED = Pose.from_euler_deg((20, -35, 70), (120, -40, 300), "Sweep", "World")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def field(points_mm: np.ndarray) -> np.ndarray:

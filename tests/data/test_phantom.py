@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -22,15 +21,6 @@ from scopereg.geometry import place_plane, plane_points, sample_poses, sample_sl
 NAMES = ("echo", "prostate", "abdomen")
 SMALL = (10, 64, 64)
 IDENTITY = torch.eye(3)[None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -37,15 +37,6 @@ from scopereg.errors import ScopeRegError
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 SIZE, FRAMES = 16, 4
 RNG = np.random.default_rng(3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads would spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_image(path: Path, array: np.ndarray, spacing: Any, direction: Any = None) -> Path:

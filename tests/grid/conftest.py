@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -25,19 +24,6 @@ PLAN: dict[str, Any] = {
     "methods": {"identity": None, "scope-reg": TRAINED},
 }
 SECONDS = 120  # after which something counts as hung
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """In processes that tests start, too: on two cores more threads only wait for each other."""
-    before, said = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
-    torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    yield
-    torch.set_num_threads(before)
-    os.environ.pop("OMP_NUM_THREADS")
-    if said is not None:
-        os.environ["OMP_NUM_THREADS"] = said
 
 
 @pytest.fixture(scope="session")

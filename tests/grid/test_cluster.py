@@ -28,7 +28,7 @@ STEPS = 14  # of 8 epochs
 
 
 @pytest.fixture(scope="module")
-def address(one_thread: None) -> Iterator[str]:
+def address() -> Iterator[str]:
     """Where the cluster is that this process is in, too."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)

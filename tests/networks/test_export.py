@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -27,16 +29,32 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_network(network, tmp_path_factory.mktemp("export") / "w.safetensors", name="scope-reg")
 
 
-@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
-def test_the_command_exports_and_checks(ending: str, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = weights.with_suffix(ending)
-    assert main(["export", str(weights), "-o", str(path), "--shape", *map(str, SHAPE)]) == 0
-    assert "same poses within" in capsys.readouterr().out
+@pytest.fixture(scope="module", params=[".onnx", ".pt2"])
+def exported(request: pytest.FixtureRequest, weights: Path) -> tuple[Path, int, str]:
+    """What the command wrote, its exit status, and what it said."""
+    path, said = weights.with_suffix(request.param), StringIO()
+    with redirect_stdout(said):
+        status = main(["export", str(weights), "-o", str(path), "--shape", *map(str, SHAPE)])
+    return path, status, said.getvalue()
+
+
+@pytest.mark.slow
+def test_the_command_exports_and_checks(exported: tuple[Path, int, str]) -> None:
+    path, status, said = exported
+    assert status == 0
+    assert "same poses within" in said
     rotation, translation, coordinates, evidence = open_model(path)(torch.rand(2, 24, 32), torch.rand(2, *SHAPE))
     assert rotation.shape == (2, 3, 3)
     assert translation.shape == (2, 3)
     assert coordinates.shape == (2, 3, 3, 4)
     assert evidence.shape == (2, 3, 4)
+
+
+@pytest.mark.slow
+def test_comparison_sees_another_network(exported: tuple[Path, int, str]) -> None:
+    other = create("cwcd-heads").eval()
+    other.heads.translation[-1].bias.data.fill_(1.0)
+    assert compare(other, exported[0], SHAPE, seed=0).voxels > 1.0
 
 
 def test_an_arm_without_coordinates_exports_too(tmp_path: Path) -> None:
@@ -47,29 +65,30 @@ def test_an_arm_without_coordinates_exports_too(tmp_path: Path) -> None:
     assert agreement.degrees < 1e-3
 
 
-def test_a_model_that_differs_is_not_written(weights: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the network that is exported in the least time, for what does not depend on the network."""
+    path = tmp_path_factory.mktemp("quick") / "w.safetensors"
+    return save_network(create("cross-attention-heads"), path, name="cross-attention-heads")
+
+
+def test_a_model_that_differs_is_not_written(quick: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     with pytest.raises(ScopeRegError, match="differs by"):
-        run(ExportOptions(str(weights), path, SHAPE, tolerance=-1.0))
+        run(ExportOptions(str(quick), path, SHAPE, tolerance=-1.0))
     assert not list(tmp_path.iterdir())
 
 
-def test_comparison_sees_another_network(tmp_path: Path, weights: Path) -> None:
-    export_network(create("scope-reg").eval(), SHAPE, tmp_path / "m.pt2")
-    other = create("cwcd-heads").eval()
-    other.heads.translation[-1].bias.data.fill_(1.0)
-    assert compare(other, tmp_path / "m.pt2", SHAPE, seed=0).voxels > 1.0
-
-
-def test_a_network_that_gives_nan_is_not_written(weights: Path, tmp_path: Path) -> None:
-    broken = load_network(weights)
-    broken.decoder.depth_gate.linear.bias.data.fill_(float("nan"))
-    bad = save_network(broken, tmp_path / "bad.safetensors", name="scope-reg")
+def test_a_network_that_gives_nan_is_not_written(quick: Path, tmp_path: Path) -> None:
+    broken = load_network(quick)
+    broken.heads.translation[-1].bias.data.fill_(float("nan"))
+    bad = save_network(broken, tmp_path / "bad.safetensors", name="cross-attention-heads")
     with pytest.raises(ScopeRegError, match="differs by nan"):
         run(ExportOptions(str(bad), tmp_path / "m.pt2", SHAPE))
     assert [path.name for path in tmp_path.iterdir()] == ["bad.safetensors"]
 
 
+@pytest.mark.slow
 def test_odd_shapes_and_side_planes_export(tmp_path: Path) -> None:
     network = create("tri-plane").eval()
     export_network(network, (11, 21, 30), tmp_path / "m.onnx")
@@ -89,6 +108,7 @@ def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:
         run(ExportOptions("nothing.safetensors", tmp_path / "m.pt2", SHAPE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
 def test_several_looks_export(ending: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

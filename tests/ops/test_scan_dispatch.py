@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.ops import available_backends, bidirectional_mass, coordinate_readout, coordinate_scan, directional_scan
+from scopereg.ops import (
+    available_backends,
+    bidirectional_mass,
+    coordinate_readout,
+    coordinate_scan,
+    coordinate_states,
+    directional_scan,
+)
 from scopereg.ops.scan import dispatch
 from scopereg.ops.scan.selftest import Case, coordinate_inputs, feature_inputs
 
@@ -116,8 +123,29 @@ def test_autocast_does_not_reach_the_state(backend):
     assert low.dtype == torch.bfloat16
 
 
+@pytest.fixture
+def set_threads():
+    """Other tests have one thread, with which the cpu backend shares nothing out."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @needs_numba
-def test_cpu_backend_serves_threads_at_once():
+def test_cpu_backend_gives_the_same_with_helpers(set_threads):
+    case = Case(planes=5, channels=70)
+    features, grid = feature_inputs(case), coordinate_inputs(case)
+    table = {name: value for name, value in grid.items() if name != "C"}
+    for scan, x in ((directional_scan, features), (coordinate_scan, grid), (coordinate_states, table)):
+        set_threads(1)
+        want = scan(**x, backend="cpu")
+        set_threads(3)
+        assert torch.equal(scan(**x, backend="cpu"), want)
+
+
+@needs_numba
+def test_cpu_backend_serves_threads_at_once(set_threads):
+    set_threads(3)  # with the same helpers for all
     x = feature_inputs(Case(channels=70))
     want = directional_scan(**x, backend="cpu")
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""A set of volumes that trains in a second, a folder that takes its checkpoints with it, and one thread."""
+"""A set of volumes that trains in a second, and a folder that takes its checkpoints with it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ import torch.nn.functional as F
 from scopereg.data.store import VolumeSet
 
 SHAPE = (16, 24, 24)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Sums in one order: runs are compared bit by bit, also with those of other processes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -608,6 +608,7 @@ def on_two(tiny_set: Maker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     shutil.rmtree(out)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one_with_both_batches(tiny_set: Maker, on_two: OnTwo) -> None:
     volumes = tiny_set()
     part = volumes.subset(split_set(volumes, TWO.fold, TWO.seed).train)
@@ -622,11 +623,13 @@ def test_two_processes_have_the_gradients_of_one_with_both_batches(tiny_set: Mak
             torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-4 * scale, msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_end_with_the_same_weights(on_two: OnTwo) -> None:
     for name in ("network", "average"):
         assert_same_state(*on_two.of_each(name), name)
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_model_and_one_report(on_two: OnTwo) -> None:
     assert {path.name for path in on_two.run.iterdir()} == {MODEL, CHECKPOINT, RUN, "log"}
     result = json.loads((on_two.run / RUN).read_text())
@@ -637,6 +640,7 @@ def test_two_processes_write_one_model_and_one_report(on_two: OnTwo) -> None:
     assert_same_state(average, on_two.of_each("average")[0])
 
 
+@pytest.mark.slow
 def test_one_of_two_processes_speaks(on_two: OnTwo) -> None:
     assert [line.split()[:2] for line in on_two.said.splitlines()] == [["step", "4"], ["step", "7"]], on_two.said
 

@@ -1,4 +1,4 @@
-"""The network learns: a minute on a CPU, from the pose loss alone, clearly beats no registration."""
+"""The network learns: a short training on a CPU, from the pose loss alone, clearly beats no registration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from scopereg.geometry import VoxelPoses, sample_poses, sample_slice
 from scopereg.networks import ScopeReg
 from scopereg.training.losses import pose_loss
 
-SHAPE, MAGNITUDE, STEPS = (16, 48, 48), 5.0, 150
+# Ends at 0.64 to 0.67 of the identity's error, depending on the seed; untrained networks are at 1.
+SHAPE, MAGNITUDE, STEPS = (16, 32, 32), 5.0, 100
 
 
 def errors(network: ScopeReg, volumes: Tensor) -> tuple[float, float]:
@@ -31,11 +32,11 @@ def errors(network: ScopeReg, volumes: Tensor) -> tuple[float, float]:
 
 
 @pytest.mark.slow
-def test_a_minute_of_training_beats_the_identity() -> None:
+def test_a_short_training_beats_the_identity() -> None:
     torch.manual_seed(0)
     volumes = torch.stack([phantom.create("echo", seed=seed, shape=SHAPE).volume.array for seed in range(8)])
     network, generator = ScopeReg(), torch.Generator().manual_seed(0)
-    optimiser = torch.optim.AdamW(network.parameters(), 5e-4)
+    optimiser = torch.optim.AdamW(network.parameters(), 1e-3)
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, STEPS, 0.9)
     before, identity = errors(network, volumes)
     network.train()
