@@ -57,6 +57,19 @@ def test_slices_of_the_volume_are_found_to_a_fraction_of_a_voxel() -> None:
     assert (found.similarity > 0.9).all()  # not 1: the frame's surroundings are its plane, the volume's are not
 
 
+def test_likeness_is_the_similarity_of_each_level_and_moves_nothing() -> None:
+    """Levels without iterations are for this; a refinement with them leaves poses where they are."""
+    levels = tuple(level._replace(iterations=0) for level in RefineOptions().levels)
+    still = Refiner(volume(), RefineOptions(levels=levels))
+    found = still.refine(frames(), START)
+    assert torch.equal(found.poses.translation, START.translation)
+    assert found.iterations == 0
+    likeness = still.likeness(frames(), START)
+    assert likeness.shape == (3, len(levels))
+    torch.testing.assert_close(likeness[:, -1], found.similarity)
+    assert (still.likeness(frames(), TRUE) > likeness).all()
+
+
 def test_another_gain_and_gamma_hardly_matter() -> None:
     ramp = torch.linspace(0.5, 1.3, 64)[:, None]
     changed = (frames() * ramp).clamp(0, 1) ** 0.7

@@ -18,8 +18,10 @@ from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.networks.passes import locate
 from scopereg.registration import model as models
+from scopereg.registration.calibration import Stage
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.signs import LIKENESS, Witness
 
 
 class Located(NamedTuple):
@@ -28,6 +30,7 @@ class Located(NamedTuple):
     poses: VoxelPoses  # (F, ...), centred voxels
     confidence: Tensor  # (F,), larger is surer; NaN where the method gives none or could not locate the frame
     time_ms: Tensor  # (F,)
+    signs: Tensor | None = None  # (F, S), what the confidence of a calibrated network rests on
 
 
 class Method(Protocol):
@@ -60,9 +63,14 @@ class NetworkMethod:
         self.name = model.name if passes == 1 else f"{model.name} x{passes}"
         self.model, self.passes = model, passes
         self.facts = {"weights": model.facts, "passes": passes, "device": str(model.device)}
+        self.calibration = model.calibration if passes == 1 else None
+        if self.calibration is not None:
+            self.facts["calibration"] = self.calibration.made_on
 
     @torch.inference_mode()
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        if self.calibration is not None:
+            return self._judged(frames, volume, spacing_mm)
         begin = time.perf_counter()
         device = self.model.device
         found = locate(self.model.network, frames.to(device), volume[None].to(device), self.passes)
@@ -70,6 +78,21 @@ class NetworkMethod:
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         nothing = torch.full((len(frames),), math.nan)
         return Located(poses, nothing, torch.full((len(frames),), each_ms))
+
+    def _judged(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        """Through a session, which tells the confidence as well."""
+        begin = time.perf_counter()
+        with self.model.prepare(Volume(volume, spacing_mm)) as session:
+            found = session.examine(frames)
+        sure = self.confidence("network", found.signs)
+        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
+        return Located(found.poses, sure, torch.full((len(frames),), each_ms), found.signs)
+
+    def confidence(self, stage: Stage, signs: Tensor) -> Tensor:
+        """Calibrated confidence (F,) of poses of the network, or of those refined from them, by their signs (F, S)."""
+        assert self.calibration is not None
+        gauge = self.calibration.gauge(stage, agreement=False)
+        return torch.tensor([gauge.judge(row.tolist()).confidence for row in signs])
 
 
 class ClassicalMethod:
@@ -122,7 +145,7 @@ class ClassicalMethod:
 
 
 class RefinedMethod:
-    """Another method, its poses refined; the similarity at the end is the confidence."""
+    """Another method, its poses refined; the similarity at the end is the confidence, or what a calibration says."""
 
     def __init__(self, start: Method, device: torch.device) -> None:
         self.start, self.device = start, device
@@ -135,8 +158,14 @@ class RefinedMethod:
         begin = time.perf_counter()
         found = Refiner(volume.to(self.device), self.options).refine(frames, start.poses)
         poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
+        sure = found.similarity.cpu()
+        if isinstance(self.start, NetworkMethod) and start.signs is not None:
+            signs = start.signs.clone()
+            witness = Witness(volume.to(self.device), spacing_mm)
+            signs[:, LIKENESS] = witness.likeness(frames.to(self.device, torch.float32), found.poses).cpu()
+            sure = self.start.confidence("refined", signs)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return Located(poses, found.similarity.cpu(), start.time_ms + each_ms)
+        return Located(poses, sure, start.time_ms + each_ms)
 
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")

@@ -62,6 +62,7 @@ class Job:
     convention: Convention
     placed: str | None  # endings of images, None for no such image
     resliced: str | None
+    agreement: bool = False
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -102,6 +103,11 @@ class Row(NamedTuple):
     time_ms: float = float("nan")
     notes: tuple[str, ...] = ()
     error: str = ""
+    confidence: float = float("nan")
+    ok: bool | None = None  # None where nobody can tell
+    expected_mm: float = float("nan")
+    bound_mm: float = float("nan")
+    reason: str = ""
 
 
 def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -134,7 +140,7 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
         try:
             cine = reading.open_cine(path)
         except Exception as error:  # a damaged file may fail anywhere in a reader
-            bad.append(Row(Task(path, shown, stem), error=_reason(error)))
+            bad.append(Row(Task(path, shown, stem), error=reason_of(error)))
             continue
         tasks += [Task(path, shown, stem, index, len(cine)) for index in range(len(cine))]
     return tasks, bad
@@ -162,7 +168,8 @@ class Workshop(NamedTuple):
 def workshop(job: Job) -> Workshop:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
-    return Workshop(Locator(job.reading.open_volume(), job.method, refine=job.refine, device=job.device), start)
+    volume = job.reading.open_volume()
+    return Workshop(Locator(volume, job.method, refine=job.refine, agreement=job.agreement, device=job.device), start)
 
 
 @lru_cache(maxsize=1)
@@ -180,7 +187,7 @@ def do_chunk(job: Job, tasks: Sequence[Task]) -> list[Row]:
             frame = _cine(job.reading, task.path)[task.index]
             ready.append((task, frame, start.of(frame, locator.volume)))
         except Exception as error:  # one frame must not end a batch
-            rows[task] = Row(task, error=_reason(error))
+            rows[task] = Row(task, error=reason_of(error))
     for (task, image, _), found in zip(ready, _locate(locator, ready), strict=True):
         rows[task] = _finish(job, task, image, found)
     return [rows[task] for task in tasks]
@@ -202,12 +209,24 @@ def _locate(locator: Locator, ready: Sequence[tuple[Task, Frame, Pose | None]]) 
 def _finish(job: Job, task: Task, frame: Frame, found: Result | Exception) -> Row:
     notes = reader_notes(frame)
     if isinstance(found, Exception):
-        return Row(task, notes=notes, error=_reason(found))
+        return Row(task, notes=notes, error=reason_of(found))
     try:
         write_result(found, job.targets(task.name), job.convention)
     except Exception as error:
-        return Row(task, notes=notes, error=_reason(error))
-    return Row(task, found.pose, found.method, found.similarity, found.time_ms, (*notes, *found.notes))
+        return Row(task, notes=notes, error=reason_of(error))
+    return Row(
+        task,
+        found.pose,
+        found.method,
+        found.similarity,
+        found.time_ms,
+        (*notes, *found.notes),
+        confidence=found.confidence,
+        ok=found.ok,
+        expected_mm=found.expected_mm,
+        bound_mm=found.bound_mm,
+        reason=found.reason,
+    )
 
 
 def write_result(result: Result, targets: dict[str, Path], convention: Convention) -> list[Path]:
@@ -224,7 +243,7 @@ def write_result(result: Result, targets: dict[str, Path], convention: Conventio
     return written
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Why a frame failed, in one line, and how to mend it."""
     if isinstance(error, ScopeRegError):
         return " ".join(f"{error.what} (to mend it: {error.fix})".split())

@@ -25,6 +25,7 @@ from scopereg.registration.poses_table import write_table
 TABLE, PAGE = "poses.csv", "report.html"
 SEQUENCE = ".igs.mha"
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
+_MOST_NAMED = 20  # frames not to believe, one line each
 _NOT_DONE = "not done: the batch was interrupted"
 
 
@@ -141,5 +142,10 @@ def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
     for row in failed:
         console.print(f"failed  {row.task.label}: {row.error}")
+    doubtful = [row for row in rows if row.ok is False]
+    for row in doubtful[:_MOST_NAMED]:
+        console.print(f"not ok  {row.task.label}: {row.reason}")
+    if len(doubtful) > _MOST_NAMED:
+        console.print(f"not ok  {len(doubtful) - _MOST_NAMED} more, see {TABLE}")
     for path in written:
         console.print(f"wrote   {path}")

@@ -16,7 +16,7 @@ from scopereg.io.cine import Cine
 from scopereg.io.files import output_folder
 from scopereg.io.transforms import ENDINGS
 from scopereg.io.volumes import FORMATS
-from scopereg.options import RegisterOptions
+from scopereg.options import RegisterOptions, TrackOptions
 from scopereg.registration.batch import Job, Reading, Workshop, workshop, write_result
 from scopereg.registration.notes import image_line, reader_notes
 from scopereg.registration.start import TRACKER
@@ -25,6 +25,7 @@ _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
     "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
 }
+_VOLUME_WORDS = {"spacing_mm= (--spacing)": "--volume-spacing", "index=": "--volume-index"}
 
 
 def run(options: RegisterOptions) -> int:
@@ -47,21 +48,21 @@ def run(options: RegisterOptions) -> int:
     return run_batch(options, batch_job(options, reading))
 
 
-def reading_of(options: RegisterOptions) -> Reading:
+def reading_of(options: RegisterOptions | TrackOptions) -> Reading:
     """How the files are read."""
     assert options.volume is not None
     return Reading(
         options.volume,
-        _sizes(options.volume_spacing, 3, "--volume-spacing"),
+        sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
         options.volume_index,
         options.series,
-        _sizes(options.spacing, 2, "--spacing"),
+        sizes_mm(options.spacing, 2, "--spacing"),
         options.region,
         options.calibration,
     )
 
 
-def _sizes(numbers: tuple[float, ...], axes: int, where: str) -> tuple[float, ...] | None:
+def sizes_mm(numbers: tuple[float, ...], axes: int, where: str) -> tuple[float, ...] | None:
     """Sizes in mm; None where none are given."""
     good = len(numbers) in (1, axes) and all(math.isfinite(n) and n > 0 for n in numbers)
     if numbers and not good:
@@ -101,6 +102,8 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     print_notes(console, result.notes)
     console.print(str(result.pose))
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
+    if result.verdict:
+        console.print(result.verdict)
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     for path in write_result(told, targets, options.convention):
         console.print(f"{path}{_meaning(path, options)}")
@@ -109,8 +112,14 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
 
 def open_workshop(job: Job) -> Workshop:
     """The volume, prepared; errors speak of the options of this verb."""
-    with _words_of_options({"spacing_mm= (--spacing)": "--volume-spacing", "index=": "--volume-index"}):
+    with _words_of_options(_VOLUME_WORDS):
         return workshop(job)
+
+
+def open_volume(reading: Reading) -> Volume:
+    """The volume alone, likewise."""
+    with _words_of_options(_VOLUME_WORDS):
+        return reading.open_volume()
 
 
 def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions) -> list[str]:
@@ -165,6 +174,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.convention,
         options.placed,
         options.resliced,
+        options.agreement,
     )
 
 

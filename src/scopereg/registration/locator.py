@@ -31,18 +31,20 @@ def register(
     method: str = "echo",
     start: Pose | Path | str | None = None,
     refine: bool = False,
+    agreement: bool = False,
     device: str = "auto",
 ) -> Result:
     """Find `ImageToVolume` of a frame in a volume; either may be a file. `.save("pose.tfm")` writes what it gives.
 
     `method` is a model of the package (echo, prostate, abdomen), the path of weights (.safetensors), simpleitk-mi,
     simpleitk-ncc, elastix, or start: no search. `start` is a pose, a file with one, or "tracker", the place that the
-    frame's own file gives it; by default the middle of the volume. `refine` polishes what the method found. For many
-    frames in one volume make a `Locator`.
+    frame's own file gives it; by default the middle of the volume. `refine` polishes what the method found. With
+    `agreement` a network also locates the frame under small changes, for a surer verdict. For many frames in one
+    volume make a `Locator`.
     """
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
-    locator = Locator(volume, method, refine=refine, device=device)
+    locator = Locator(volume, method, refine=refine, agreement=agreement, device=device)
     result = locator.locate(frame, Start.read(start).of(frame, volume))
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)
@@ -55,11 +57,19 @@ class Locator:
     scaled to [0, 1]. `notes` tell what was done. Poses are those of the files as they are, in LPS mm.
     """
 
-    def __init__(self, volume: Volume, method: str = "echo", *, refine: bool = False, device: str = "auto") -> None:
+    def __init__(
+        self,
+        volume: Volume,
+        method: str = "echo",
+        *,
+        refine: bool = False,
+        agreement: bool = False,
+        device: str = "auto",
+    ) -> None:
         check_content(volume)
         self.volume = volume
         unit = replace(volume, array=unit_range(volume.array))
-        self.search = search.create(method, unit, device)
+        self.search = search.create(method, unit, device, agreement=agreement)
         still = isinstance(self.search, search.StartSearch)  # nothing was found yet: the refinement looks wider
         self.refinement = Refinement(unit, device, WIDE if still else RefineOptions()) if refine else None
         both = (*self.search.notes, *(self.refinement.notes if self.refinement else ()))
@@ -96,12 +106,29 @@ class Locator:
             return found
         if self.refinement is not None:
             try:
-                found = self.refinement.refine(unit, found)
+                found = self._judged(unit, self.refinement.refine(unit, found))
             except RegistrationError as error:
                 if self.only_refines:
                     return error
                 found = replace(found, notes=(*found.notes, f"not refined: {error.what}"))
         return replace(found, frame=frame, volume=self.volume)
+
+    def refine_from(self, frame: Frame, start: Result) -> Result | None:
+        """A frame refined from another pose than the one that was found; None where that cannot be."""
+        if self.refinement is None:
+            return None
+        unit = replace(frame, array=unit_range(frame.array))
+        try:
+            refined = self._judged(unit, self.refinement.refine(unit, start))
+        except RegistrationError:
+            return None
+        return replace(refined, frame=frame, volume=self.volume)
+
+    def _judged(self, frame: Frame, refined: Result) -> Result:
+        """With a verdict on the refined pose, where the network's own had one."""
+        if isinstance(self.search, search.NetworkSearch):
+            return self.search.session.judge_refined(frame, refined)
+        return refined
 
 
 class Refinement:

@@ -20,6 +20,7 @@ from scopereg.images import Frame, Volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
 from scopereg.networks.weights import load_network, read_facts
+from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Registrar:
     facts: dict[str, Any]  # how it was trained
     device: torch.device
     precision: Precision = "auto"
+    calibration: Calibration | None = None  # what its signs say of its errors
 
     def __repr__(self) -> str:
         return f"Registrar({self.name}, {type(self.network).__name__} on {self.device})"
@@ -65,15 +67,21 @@ class Registrar:
             return None
         return Streaming(self.network, self.device, self.precision)
 
-    def prepare(self, volume: Volume) -> Session:
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the weights."""
+        return fingerprint(self.network)
+
+    def prepare(self, volume: Volume, *, agreement: bool = False) -> Session:
         """All that depends on the volume alone, computed once: `session.register(frame)` then does the rest.
 
         The volume must be isotropic; `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as
-        they are, others are scaled by their 1st and 99th percentiles.
+        they are, others are scaled by their 1st and 99th percentiles. With `agreement` each frame is also located
+        under four small changes, five times the work, and how far its pose moves enters the verdict on it.
         """
         from scopereg.registration.session import Session
 
-        return Session(self, volume)
+        return Session(self, volume, agreement=agreement)
 
     def register(self, frame: Frame, volume: Volume) -> Result:
         """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.
@@ -87,18 +95,31 @@ class Registrar:
 
 
 def load(name: Path | str, device: str = "auto") -> Registrar:
-    """A model of the package by name (`scopereg.load("echo")`), or weights that `scopereg train` wrote, by path."""
+    """A model of the package by name (`scopereg.load("echo")`), or weights that `scopereg train` wrote, by path.
+
+    A calibration beside the weights (NAME.calibration.json, see `scopereg calibrate`) comes with them.
+    """
     place = resolve_device(device)
     if str(name) in names():
         with as_file(_SHIPPED / f"{name}.safetensors") as path:
-            return Registrar(str(name), load_network(path, place), read_facts(path), place)
+            return _open(str(name), path, place)
     if Path(name).suffix != ".safetensors":
         raise ScopeRegError(
             f"there is no model {str(name)!r}{did_you_mean(str(name), names())}",
             where="scopereg.load(name)",
             fix=f"use one of {', '.join(names())}, or the path of a .safetensors file",
         )
-    return Registrar(Path(name).stem, load_network(name, place), read_facts(name), place)
+    return _open(Path(name).stem, Path(name), place)
+
+
+def _open(name: str, path: Path, device: torch.device) -> Registrar:
+    registrar = Registrar(name, load_network(path, device), read_facts(path), device)
+    beside = path_beside(path)
+    if not beside.is_file():
+        return registrar
+    calibration = read_calibration(beside)
+    calibration.check_model(registrar.fingerprint, beside)
+    return replace(registrar, calibration=calibration)
 
 
 def frame_on_grid(frame: Frame, volume: Volume) -> Frame:

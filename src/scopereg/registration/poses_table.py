@@ -17,7 +17,11 @@ from scopereg.registration.batch import Row
 
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
 ANGLES = ("rx_deg", "ry_deg", "rz_deg")
-COLUMNS = ("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", "time_ms", "method", "note", "error")
+VERDICT = ("ok", "confidence", "expected_mm", "bound_mm", "reason")
+COLUMNS = (
+    *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
+    *("time_ms", "method", "note", "error"),
+)
 
 
 def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:
@@ -37,9 +41,16 @@ def _cells(row: Row, ending: str) -> dict[str, str]:
         # Nine digits: what is read back is the pose to a billionth of a degree.
         cells |= {name: f"{number:.9f}" for name, number in zip((*TRANSLATION, *ANGLES), numbers, strict=True)}
         cells["output"] = f"{row.task.name}{ending}"
-        cells["similarity"] = "" if math.isnan(row.similarity) else f"{row.similarity:.6f}"
+        cells["similarity"] = _number(row.similarity, 6)
+        cells |= {"confidence": _number(row.confidence, 3), "reason": row.reason}
+        cells |= {"expected_mm": _number(row.expected_mm, 2), "bound_mm": _number(row.bound_mm, 2)}
+        cells["ok"] = "" if row.ok is None else ("yes" if row.ok else "no")
         cells["time_ms"] = f"{row.time_ms:.1f}"
     return cells
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:

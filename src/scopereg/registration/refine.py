@@ -84,7 +84,9 @@ class Refiner:
         self.levels = []
         for level in self.options.levels:
             values = normalise_locally(image, seen, level.smooth, level.window, self.options.floor)[0]
-            self.levels.append(torch.cat([values[None], seen, gradients(values)]))  # (5, D, H, W)
+            # A level that no pose descends needs no slopes.
+            slopes = gradients(values) if level.iterations else values.new_empty(0, *values.shape)
+            self.levels.append(torch.cat([values[None], seen, slopes]))  # (5 or 2, D, H, W)
         self._replayed = Replayed(self._refine)
 
     @torch.no_grad()
@@ -101,14 +103,25 @@ class Refiner:
         rotation, translation, similarity, before, used = self._replayed(frames, seen, *first)
         return Refined(VoxelPoses(rotation, translation), similarity, before, int(used.max()))
 
+    def likeness(self, frames: Tensor, poses: VoxelPoses, seen: Tensor | None = None) -> Tensor:
+        """Correlation (B, levels) of frames (B, H, W) with the volume at poses; -1 where too little of it lies inside.
+
+        All on the volume's device; nothing is asked of the host, so that a GPU can replay it.
+        """
+        seen = field_of_view(frames).to(torch.float32) if seen is None else seen
+        pairs = zip(self.options.levels, self.levels, strict=True)
+        problems = [_Problem(volume, frames, seen, poses, level, self.options) for level, volume in pairs]
+        return torch.stack([problem.similarity(poses) for problem in problems], 1)
+
     def _refine(self, frames: Tensor, seen: Tensor, rotation: Tensor, translation: Tensor) -> tuple[Tensor, ...]:
         """`refine` in tensors alone, which a GPU replays."""
         poses = first = VoxelPoses(rotation, translation)
         total = torch.zeros(len(frames), dtype=torch.int64, device=self.device)
         for level, volume in zip(self.options.levels, self.levels, strict=True):
             problem = _Problem(volume, frames, seen, first, level, self.options)
-            poses, used = _descend(problem, poses, level, self.options)
-            total = total + used
+            if level.iterations:
+                poses, used = _descend(problem, poses, level, self.options)
+                total = total + used
         similarity, before = problem.similarity(poses), problem.similarity(first)
         better = similarity >= before
         found = (_choose(better, new, old) for new, old in zip(poses, first, strict=True))

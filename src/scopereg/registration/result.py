@@ -31,14 +31,30 @@ class Result:
     similarity: float  # the method's own measure at the found pose, larger is better
     iterations: int = 0
     notes: tuple[str, ...] = ()  # what was done to the images that a user should know
-    confidence: float = math.nan  # 0 to 1, larger is surer; NaN where the method has none
+    confidence: float = math.nan  # calibrated: probability of an error of at most 3 mm; else 0 to 1, or NaN for none
+    expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
+    bound_mm: float = math.nan  # 95 % of the errors of such frames are below
+    belongs: bool | None = None  # whether the frame is one of this volume at all; None where nobody can tell
+    ok: bool | None = None  # whether to believe the pose; None likewise
+    reason: str = ""  # why not
+    signs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # what the verdict rests on
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), how much each cell says
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms]"
+        verdict = f" {self.verdict}" if self.verdict else ""
+        return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms]{verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether to believe the pose, in words; empty where nobody can tell."""
+        if self.ok is None:
+            return ""
+        state = "ok" if self.ok else f"not ok: {self.reason}"
+        numbers = f"expected error {self.expected_mm:.1f} mm, 95 % below {self.bound_mm:.1f} mm"
+        return f"{state} ({numbers}, confidence {self.confidence:.2f})"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -48,7 +64,13 @@ class Result:
             "similarity": self.similarity,
             "time_ms": self.time_ms,
             "iterations": self.iterations,
-            "confidence": None if math.isnan(self.confidence) else self.confidence,
+            "confidence": _number(self.confidence),
+            "expected_mm": _number(self.expected_mm),
+            "bound_mm": _number(self.bound_mm),
+            "belongs": self.belongs,
+            "ok": self.ok,
+            "reason": self.reason,
+            "signs": {name: _number(value) for name, value in self.signs.items()},
             "timings_ms": self.timings_ms,
             "notes": list(self.notes),
         }
@@ -63,3 +85,8 @@ class Result:
         return write_pose(
             self.pose, path, convention=convention, frame=self.frame, volume=self.volume, facts=self.facts
         )
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None

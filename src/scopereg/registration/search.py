@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import SimpleITK as sitk
 import torch
 from torch import Tensor
@@ -46,15 +47,15 @@ def names() -> tuple[str, ...]:
     return (*models.names(), *PEERS, START)
 
 
-def create(method: str, volume: Volume, device: str = "auto") -> Search:
-    """A search by the name of its method, or by the path of weights (.safetensors)."""
+def create(method: str, volume: Volume, device: str = "auto", *, agreement: bool = False) -> Search:
+    """A search by the name of its method, or by the path of weights (.safetensors); `agreement` is for networks."""
     method = _SAME.get(method, method)
     if method == START:
         return StartSearch(volume)
     if method in PEERS:
         return ClassicalSearch(method, volume)
     if method in models.names() or Path(method).suffix == ".safetensors":
-        return NetworkSearch(models.load(method, device), volume)
+        return NetworkSearch(models.load(method, device), volume, agreement=agreement)
     raise ScopeRegError(
         f"unknown method {method!r}{did_you_mean(method, names())}",
         where="--method",
@@ -107,11 +108,13 @@ class NetworkSearch:
 
     together, worth = 8, 16
 
-    def __init__(self, model: Registrar, volume: Volume) -> None:
+    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
         self.model = model
-        self.volume, note = _as_trained(model, volume)
-        self.notes = tuple(text for text in (note, _unlike_training(model, self.volume)) if text)
-        self.session = model.prepare(self.volume)
+        self.volume, note = as_trained(model, volume)
+        self.window = window_of(model, self.volume)
+        words = (note, _unlike_training(model, self.window), _calibrated_on(model))
+        self.notes = tuple(text for text in words if text)
+        self.session = model.prepare(self.window, agreement=agreement)
 
     def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
         found: dict[int, Result] = {}
@@ -122,7 +125,7 @@ class NetworkSearch:
         if led:
             found |= zip(led, self._from_starts([frames[row] for row in led], list(led.values())), strict=True)
         return [
-            replace(found[row], notes=(*found[row].notes, *_cut_note(frame, self.volume)))
+            replace(found[row], notes=(*found[row].notes, *_cut_note(frame, self.window)))
             for row, frame in enumerate(frames)
         ]
 
@@ -130,11 +133,11 @@ class NetworkSearch:
     def _from_starts(self, frames: Sequence[Frame], starts: Sequence[Pose]) -> list[Result]:
         """Each frame in the volume as seen from its start: there is no volume to prepare for them all."""
         begin = time.perf_counter()
-        on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
+        on_grid = [frame_on_grid(frame, self.window) for frame in frames]
         images = torch.stack([frame.array for frame in on_grid]).to(self.model.device)
         reference = self.volume.array.to(self.model.device)
         first = _start_voxels(starts, on_grid, self.volume, self.model.device)
-        result = self.model.network(images, _seen_from(reference, first))
+        result = self.model.network(images, _seen_from(reference, first, self.window.shape))
         poses = compose_poses(first, VoxelPoses(result.rotation.float(), result.translation.float()))
         similarity = similarity_at(images, reference, poses).cpu()
         rotation, translation = poses.rotation.cpu(), poses.translation.cpu()
@@ -151,9 +154,9 @@ class NetworkSearch:
         ]
 
 
-def _seen_from(volume: Tensor, poses: VoxelPoses) -> Tensor:
-    """The volume (D, H, W) as seen from each pose: (B, D, H, W)."""
-    return resample_volume(volume.expand(len(poses.rotation), -1, -1, -1), *poses)
+def _seen_from(volume: Tensor, poses: VoxelPoses, shape: tuple[int, int, int]) -> Tensor:
+    """The volume (D, H, W) as seen from each pose: (B, ...) of `shape`."""
+    return resample_volume(volume.expand(len(poses.rotation), -1, -1, -1), *poses, shape=shape)
 
 
 def _start_voxels(starts: Sequence[Pose], frames: Sequence[Frame], volume: Volume, device: torch.device) -> VoxelPoses:
@@ -162,10 +165,29 @@ def _start_voxels(starts: Sequence[Pose], frames: Sequence[Frame], volume: Volum
     return VoxelPoses(rotation, translation)
 
 
-def _as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
+def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
+    """The volume as the network wants it: isotropic, with voxels as in its training; and what was done, in words."""
     trained = model.facts.get("spacing_mm")
     spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
     return isotropic(volume, spacing, most=_MOST_NETWORK_VOXELS, why="as in training" if spacing else "")
+
+
+def window_of(model: Registrar, volume: Volume) -> Volume:
+    """The middle of a volume, for a network that was adapted to windows of it; others are given all of it."""
+    shape = model.facts.get("window")
+    if not shape or all(n <= most for n, most in zip(volume.shape, shape, strict=True)):
+        return volume
+    starts = [max(0, n - most) // 2 for n, most in zip(volume.shape, shape, strict=True)]
+    rows = [slice(start, start + most) for start, most in zip(starts, shape, strict=True)]
+    moved = volume.direction @ (np.array(starts[::-1]) * volume.spacing_mm)
+    first = np.asarray(volume.origin_mm) + moved
+    return Volume(
+        volume.array[rows[0], rows[1], rows[2]],
+        volume.spacing_mm,
+        first.tolist(),
+        volume.direction,
+        frame_of_reference=volume.frame_of_reference,
+    )
 
 
 def _unlike_training(model: Registrar, volume: Volume) -> str:
@@ -177,6 +199,13 @@ def _unlike_training(model: Registrar, volume: Volume) -> str:
         return ""
     now, then = (" x ".join(map(str, shape)) for shape in (volume.shape, trained))
     return f"the network was trained on volumes of {then} voxels, this one has {now}: expect less of it"
+
+
+def _calibrated_on(model: Registrar) -> str:
+    """A word where verdicts rest on phantoms: on real frames they promise too much."""
+    if model.calibration is None or "phantom_seeds" not in model.calibration.made_on:
+        return ""
+    return "errors to expect were learnt on phantoms, real ones may be larger: see scopereg calibrate"
 
 
 def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:

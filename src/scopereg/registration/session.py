@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels
+from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
 from scopereg.networks.lattice import pad_volumes
 from scopereg.ops.replay import Piped
+from scopereg.registration.calibration import Stage
 from scopereg.registration.model import frame_on_grid, similarity_at, unit_range
 from scopereg.registration.result import Result
+from scopereg.registration.signs import LIKENESS, SIGNS, Witness, with_changes
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
@@ -34,6 +37,7 @@ class Found(NamedTuple):
     residual: Tensor  # (B,), voxels from the plane that was fitted, root mean square; NaN where nothing is fitted
     similarity: Tensor  # (B,), correlation with the volume where both have a picture
     evidence: Tensor  # (B, H', W'), how much each cell says; empty where the network tells none
+    signs: Tensor  # (B, 5 or 6), those of `signs.SIGNS`; (B, 0) where nobody asked for them
 
 
 class Session:
@@ -42,12 +46,12 @@ class Session:
     `with registrar.prepare(volume) as session:` gives the memory back at the end; so do `close` and forgetting it.
     """
 
-    def __init__(self, registrar: Registrar, volume: Volume) -> None:
+    def __init__(self, registrar: Registrar, volume: Volume, *, agreement: bool = False) -> None:
         check_content(volume)
         begin = time.perf_counter()
         self.volume = volume
         self.spacing_mm = volume.isotropic_spacing_mm
-        self.registrar = registrar
+        self.registrar, self.agreement = registrar, agreement
         self._reference = unit_range(volume.array).to(registrar.device)
         streaming = registrar.streaming
         if streaming is not None:
@@ -60,6 +64,10 @@ class Session:
             self._locate = partial(_forward, registrar.network, self._reference[None])
         self._recorded = streaming is not None  # other networks may draw random numbers or wait for the GPU
         self._pipe = Piped(self._find, registrar.device)
+        self._examined = Piped(self._find_signs, registrar.device)
+        self._witness: Witness | None = None
+        if registrar.calibration is not None:
+            self._prepare_signs()
         self.prepare_ms = (time.perf_counter() - begin) * 1e3
         self.closed = False
 
@@ -78,6 +86,8 @@ class Session:
         """Give the memory back. A closed session registers nothing."""
         self.closed = True
         self._pipe.clear()
+        self._examined.clear()
+        self._witness = None
         self._reference = self._reference.new_empty(0)
         self._locate = _closed
 
@@ -94,7 +104,7 @@ class Session:
         on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
         images = torch.stack([unit_range(frame.array) for frame in on_grid])
         ready = time.perf_counter()
-        found = self.locate(images)
+        found = self.locate(images) if self.registrar.calibration is None else self.examine(images)
         done = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
         return [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
@@ -104,28 +114,76 @@ class Session:
         if self.closed:
             _closed(images)
         packed = self._pipe(images.float().cpu())[0] if self._recorded else self._find(images)[0].cpu()
+        return self._unpack(packed, torch.empty(len(packed), 0))
+
+    def examine(self, images: Tensor) -> Found:
+        """As `locate`, and what tells how good the poses are."""
+        if self.closed:
+            _closed(images)
+        self._prepare_signs()
+        return self._unpack(*self._examined(images.float().cpu()))
+
+    def judge_refined(self, frame: Frame, result: Result) -> Result:
+        """A result of this session whose pose was refined, with a verdict on the refined pose."""
+        if not result.signs:
+            return result
+        grid = frame_on_grid(frame, self.volume)
+        where = pose_to_voxels(result.pose, grid, self.volume)
+        poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
+        signs = torch.tensor([list(result.signs.values())])
+        signs[:, LIKENESS] = self.likeness(unit_range(grid.array)[None], poses)
+        return self._judged(result, signs[0], "refined")
+
+    def likeness(self, images: Tensor, poses: VoxelPoses) -> Tensor:
+        """The signs (B, 2) of images (B, H, W) that change with the pose, on the host."""
+        witness, device = self._prepare_signs(), self._reference.device
+        where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
+        return witness.likeness(images.float().to(device), where).cpu()
+
+    def _prepare_signs(self) -> Witness:
+        if self.registrar.streaming is None:
+            raise ScopeRegError(
+                f"a {type(self.registrar.network).__name__} shows no signs of how good its poses are",
+                where="Session.examine",
+                fix="use weights of scope-reg",
+            )
+        if self._witness is None:
+            self._witness = Witness(self._reference, self.spacing_mm)
+        return self._witness
+
+    def _unpack(self, packed: Tensor, signs: Tensor) -> Found:
         rotation, translation, residual, similarity, evidence = packed.split([9, 3, 1, 1, packed.shape[1] - _POSE], 1)
         poses = VoxelPoses(rotation.unflatten(1, (3, 3)), translation)
         grid = self._grid if evidence.numel() else (0, 0)
-        return Found(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid))
+        return Found(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid), signs)
 
     @torch.inference_mode()
     def _find(self, images: Tensor) -> tuple[Tensor, ...]:
         """All that the host wants of frames (B, H, W) on the device, as one tensor (B, numbers): one copy back."""
         images = images.to(self._reference.device)
-        found = self._locate(images)
+        return (self._pack(images, self._locate(images)),)
+
+    @torch.inference_mode()
+    def _find_signs(self, images: Tensor) -> tuple[Tensor, ...]:
+        """As `_find`, and the signs (B, S)."""
+        assert self._witness is not None
+        found = self._locate(with_changes(images) if self.agreement else images)
+        own = found._replace(**{name: value[: len(images)] for name, value in found._asdict().items()})
+        return self._pack(images, own), self._witness.signs(images, found)
+
+    def _pack(self, images: Tensor, found: Any) -> Tensor:
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
         similarity = similarity_at(images, self._reference, poses)
         residual = getattr(found, "residual", torch.full_like(similarity, math.nan))
         parts = [poses.rotation.flatten(1), poses.translation, residual.unsqueeze(1), similarity.unsqueeze(1)]
         if found.evidence is not None:
             parts.append(found.evidence.flatten(1))
-        return (torch.cat(parts, 1),)
+        return torch.cat(parts, 1)
 
     def _result(self, found: Found, row: int, frame: Frame, timings: dict[str, float]) -> Result:
         rotation, translation = (part[row] for part in found.poses)
         similarity = float(found.similarity[row])
-        return Result(
+        result = Result(
             pose_from_voxels(rotation, translation, frame, self.volume),
             f"{self.registrar.name} network",
             sum(timings.values()),
@@ -134,6 +192,14 @@ class Session:
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
+        return self._judged(result, found.signs[row], "network") if found.signs.numel() else result
+
+    def _judged(self, result: Result, signs: Tensor, stage: Stage) -> Result:
+        """The result with its verdict; the network's own calibration tells what the signs mean."""
+        assert self.registrar.calibration is not None
+        numbers = [float(sign) for sign in signs]
+        verdict = self.registrar.calibration.gauge(stage, self.agreement).judge(numbers)
+        return replace(result, **vars(verdict), signs=dict(zip(SIGNS, numbers, strict=False)))
 
 
 def confidence(similarity: float) -> float:

@@ -1,0 +1,186 @@
+"""`scopereg calibrate`: what the signs of a model say of its errors, learnt from frames whose pose is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from scopereg.data.datasets import load_dataset
+from scopereg.data.phantom.anatomy import ANATOMIES
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.splits import split_set
+from scopereg.data.store import VolumeSet
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.examples import CaseExamples, case_examples
+from scopereg.evaluation.metrics import mtre_mm
+from scopereg.geometry import VoxelPoses
+from scopereg.images import Volume
+from scopereg.io.files import output_folder
+from scopereg.options import CalibrateOptions
+from scopereg.progress import counting
+from scopereg.provenance import provenance
+from scopereg.registration import model as models
+from scopereg.registration.calibration import ENDING, STAGES, Calibration, Stage, key, path_beside, signs_of
+from scopereg.registration.confidence import CLOSE_MM, Array, fit
+from scopereg.registration.model import Registrar
+from scopereg.registration.refine import Refiner
+from scopereg.registration.signs import LIKENESS
+
+PROTOCOL: Literal["honest"] = "honest"
+
+
+class Observed(NamedTuple):
+    """Frames with their signs and, where the truth is known, their errors: of the network, and after refinement."""
+
+    signs: dict[Stage, Array]  # (N, 6)
+    errors_mm: dict[Stage, Array]  # (N,); NaN where there is no truth
+    patients: tuple[str, ...]
+
+
+def run(options: CalibrateOptions) -> int:
+    """The verb: observe the frames of a part, fit, write."""
+    target = _target(options)
+    registrar = models.load(options.model, options.device)
+    check_signs(registrar)
+    output_folder(target.parent)
+    volumes, rows = _load(options)
+    with counting("calibrating") as progress:
+        observed = observe(registrar, volumes, rows, options, progress)
+    made_on = {"dataset": volumes.name, "part": _part(options), "protocol": PROTOCOL, "magnitude": options.magnitude}
+    made_on |= {"fold": options.fold, "cases": len(rows), "frames": len(observed.patients)}
+    made_on |= {"phantom_seeds": volumes.facts["seeds"]} if "seeds" in volumes.facts else {}
+    made_on |= provenance(seed=options.seed, data_sha256=volumes.sha256())
+    made = calibrate(registrar, observed, made_on)
+    made.save(target)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for stage in STAGES:
+        console.print(summary(made, observed, stage))
+    console.print(f"wrote   {target}")
+    return 0
+
+
+def check_signs(registrar: Registrar) -> None:
+    """An error for a network that shows none."""
+    if registrar.streaming is None:
+        raise ScopeRegError(
+            f"a {type(registrar.network).__name__} shows no signs of how good its poses are",
+            where=registrar.name,
+            fix="calibrate weights of scope-reg",
+        )
+
+
+def _target(options: CalibrateOptions) -> Path:
+    if options.output is not None:
+        if not options.output.name.endswith(ENDING):
+            raise ScopeRegError(f"it must end in {ENDING}", where=f"-o {options.output}", fix=f"write NAME{ENDING}")
+        return options.output
+    if options.model in models.names():
+        raise ScopeRegError(
+            "a model of the package has its calibration in the package", where="--output", fix=f"pass -o NAME{ENDING}"
+        )
+    return path_beside(options.model)
+
+
+def _part(options: CalibrateOptions) -> str:
+    return "all" if options.data is None and options.dataset in ANATOMIES else options.part
+
+
+def _load(options: CalibrateOptions) -> tuple[VolumeSet, Sequence[int]]:
+    """Volumes and the rows to use: a part of the data, or phantoms that are made for it."""
+    if options.data is None and options.dataset in ANATOMIES:
+        with counting("making phantoms") as progress:
+            made = make_phantoms(
+                options.dataset,
+                options.count,
+                seed=options.first_seed,
+                frames=options.frames,
+                magnitude=options.magnitude,
+                progress=progress,
+            )
+        return made, range(len(made))
+    with counting("reading") as progress:
+        volumes = load_dataset(
+            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+        )
+    rows = getattr(split_set(volumes, options.fold, options.seed), options.part)
+    return volumes, rows[: options.cases]
+
+
+def observe(
+    registrar: Registrar,
+    volumes: VolumeSet,
+    rows: Sequence[int],
+    options: CalibrateOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> Observed:
+    """The frames of some rows, located and refined."""
+    found = []
+    for done, row in enumerate(rows, start=1):
+        examples = case_examples(volumes, row, PROTOCOL, options.magnitude, seed=options.seed, frames=options.frames)
+        found.append(observe_case(registrar, examples, volumes.spacing_mm, volumes.patients[row]))
+        if progress is not None:
+            progress(done, len(rows))
+    return together(found)
+
+
+def observe_case(
+    registrar: Registrar, examples: CaseExamples, spacing_mm: float, patient: str, *, truth: bool = True
+) -> Observed:
+    """The frames of a case; without `truth` they are strangers, whose errors are NaN."""
+    with registrar.prepare(Volume(examples.volume, spacing_mm), agreement=True) as session:
+        found = session.examine(examples.frames)
+        refined = Refiner(examples.volume.to(registrar.device)).refine(examples.frames, found.poses).poses
+        poses = {"network": found.poses, "refined": VoxelPoses(*(part.cpu() for part in refined))}
+        after = found.signs.clone()
+        after[:, LIKENESS] = session.likeness(examples.frames, poses["refined"])
+    signs: dict[Stage, Array] = {"network": _array(found.signs), "refined": _array(after)}
+    height, width = examples.frames.shape[1:]
+    nothing = np.full(len(examples.frames), np.nan)
+    errors: dict[Stage, Array] = {
+        stage: _array(mtre_mm(poses[stage], examples.poses, (height, width), spacing_mm)) if truth else nothing
+        for stage in STAGES
+    }
+    return Observed(signs, errors, (patient,) * len(examples.frames))
+
+
+def together(parts: Sequence[Observed]) -> Observed:
+    """Several as one."""
+    if not parts:
+        raise ScopeRegError("there are no frames", where="calibration", fix="use a part of the data that has patients")
+    return Observed(
+        {stage: np.concatenate([part.signs[stage] for part in parts]) for stage in STAGES},
+        {stage: np.concatenate([part.errors_mm[stage] for part in parts]) for stage in STAGES},
+        tuple(patient for part in parts for patient in part.patients),
+    )
+
+
+def calibrate(registrar: Registrar, observed: Observed, made_on: dict[str, Any]) -> Calibration:
+    """The calibration of a model from frames of which the truth is known."""
+    gauges = {}
+    for stage in STAGES:
+        for agreement in (False, True):
+            names = signs_of(agreement)
+            signs, errors = observed.signs[stage][:, : len(names)], observed.errors_mm[stage]
+            gauges[key(stage, agreement)] = fit(names, signs, errors, observed.patients)
+    return Calibration(registrar.fingerprint, made_on, gauges)
+
+
+def summary(made: Calibration, observed: Observed, stage: Stage) -> str:
+    """What became of the frames of the calibration, in one line."""
+    gauge, errors = made.gauge(stage, False), observed.errors_mm[stage]
+    verdicts = [gauge.judge(row[: len(gauge.signs)].tolist()) for row in observed.signs[stage]]
+    fine = np.array([verdict.ok for verdict in verdicts])
+    close = f"{(errors[fine] <= CLOSE_MM).mean():.0%} of these" if fine.any() else "none"
+    return (
+        f"{stage:8}{len(errors)} frames, mean error {errors.mean():.2f} mm, "
+        f"{fine.mean():.0%} ok, {close} within {CLOSE_MM:g} mm"
+    )
+
+
+def _array(values: torch.Tensor) -> Array:
+    return values.double().cpu().numpy()

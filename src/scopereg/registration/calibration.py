@@ -1,0 +1,114 @@
+"""Calibration: the gauges of one model in a JSON file beside its weights, tied to them by their fingerprint."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import write_text
+from scopereg.provenance import tensors_sha256
+from scopereg.registration.confidence import Gauge
+from scopereg.registration.signs import SIGNS, WORSE
+
+FORMAT = "scopereg-calibration-1"
+ENDING = ".calibration.json"
+Stage = Literal["network", "refined"]
+STAGES: tuple[Stage, ...] = ("network", "refined")
+_LISTS = ("centre", "scale", "weights")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the signs of a model mean, on data like those that it was made on."""
+
+    model: str  # fingerprint of the weights
+    made_on: dict[str, Any]  # dataset, part, protocol, frames, seed, versions
+    gauges: dict[str, Gauge]  # by `key`
+
+    def gauge(self, stage: Stage, agreement: bool) -> Gauge:
+        """The gauge for poses of the network or refined ones, by signs with or without the spread."""
+        return self.gauges[key(stage, agreement)]
+
+    def check_model(self, fingerprint: str, where: Path | str) -> None:
+        """An error where it belongs to other weights."""
+        if self.model != fingerprint:
+            raise ScopeRegError(
+                "the calibration is of another model: what it says of errors does not hold for these weights",
+                where=str(where),
+                fix="make one for these weights with scopereg calibrate, or remove the file",
+            )
+
+    def save(self, path: Path | str) -> Path:
+        """Write a whole file at once, or nothing."""
+        content = {"format": FORMAT, **asdict(self)}
+        return write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def key(stage: Stage, agreement: bool) -> str:
+    """The name of a gauge in the file."""
+    return f"{stage}+agreement" if agreement else stage
+
+
+def signs_of(agreement: bool) -> tuple[str, ...]:
+    """The signs that there are with and without small changes of the frame."""
+    return SIGNS if agreement else SIGNS[:-1]
+
+
+def path_beside(weights: Path | str) -> Path:
+    """Where the calibration of weights is looked for."""
+    return Path(weights).with_suffix(ENDING)
+
+
+def fingerprint(network: nn.Module) -> str:
+    """Hash of the weights."""
+    tensors = network.state_dict()
+    return tensors_sha256(*(tensors[name] for name in sorted(tensors)))
+
+
+def read_calibration(path: Path | str) -> Calibration:
+    """A calibration from its file."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        gauges = {name: _gauge(facts) for name, facts in content["gauges"].items()}
+        missing = {key(stage, agreement) for stage in STAGES for agreement in (False, True)} - gauges.keys()
+        if missing:
+            raise ValueError(f"no gauge {', '.join(sorted(missing))}")
+        return Calibration(str(content["model"]), dict(content["made_on"]), gauges)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ScopeRegError(
+            f"it is no calibration of this version: {error!r}",
+            where=str(path),
+            fix="make it again with scopereg calibrate, or remove the file",
+        ) from None
+
+
+def _gauge(facts: dict[str, Any]) -> Gauge:
+    signs = tuple(str(name) for name in facts["signs"])
+    if signs not in (signs_of(False), signs_of(True)):
+        raise ValueError(f"signs {signs}")
+    columns = {name: _numbers(facts[name]) for name in _LISTS}
+    if any(len(values) != len(signs) for values in columns.values()) or min(columns["scale"]) <= 0:
+        raise ValueError("its lists do not fit together")
+    scores = _numbers(facts["scores"])
+    if not scores or list(scores) != sorted(scores) or scores[0] < 0:
+        raise ValueError("its scores are not in order")
+    limits = {str(name): float(value) for name, value in facts["limits"].items()}
+    if limits.keys() != {name for name in signs if name in WORSE}:
+        raise ValueError(f"limits of {sorted(limits)}")
+    offset, *_ = _numbers([facts["offset"], *limits.values()])
+    return Gauge(signs, **columns, offset=offset, scores=scores, limits=limits)
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    numbers = tuple(float(value) for value in values)
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError("a number is not finite")
+    return numbers

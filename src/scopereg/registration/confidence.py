@@ -1,0 +1,169 @@
+"""Confidence: from the signs of a frame to the error to expect, a bound that holds, and whether to believe the pose.
+
+Signs are weighed by a ridge regression of the logarithm of the error. How far the truth lies from what it expects was
+counted on frames of patients that it was not fitted to: split conformal prediction, which promises coverage on frames
+like those of the calibration, whatever the regression is worth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scopereg.errors import ScopeRegError
+from scopereg.registration.signs import WORSE, mm_of
+
+CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most so much
+COVERAGE = 0.95  # of the bound
+FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for strangers
+ENOUGH = 0.8  # confidence of a pose that is ok
+LEAST_FRAMES = 40  # of a calibration: a 95 % bound takes 19 frames at least, of half of the patients
+_MOST_SCORES = 200
+_RIDGE = 1.0
+_LEAST_MM = 0.01  # error whose logarithm is taken
+_MOST_MM = 1000.0  # stated: a stranger's signs lie far beyond what the regression knows
+_TAIL = 0.1  # share of frames beyond the usual range of a sign
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to think of a pose."""
+
+    expected_mm: float  # error to expect
+    bound_mm: float  # 95 % of the errors of such frames are below
+    confidence: float  # probability that the error is at most 3 mm; 0 where the frame does not belong to the volume
+    belongs: bool  # to the volume; else it is taken for a frame of something else
+    ok: bool
+    reason: str  # why it is not ok
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Signs to verdicts, as learnt from frames whose pose is known. Made by `fit`."""
+
+    signs: tuple[str, ...]
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]  # of the signs, centred and scaled, in the logarithm of the error
+    offset: float
+    scores: tuple[float, ...]  # sorted: true over expected errors of frames that the weights were not fitted to
+    limits: dict[str, float]  # by sign, what one in twenty of a volume's own frames is beyond in one or more of them
+
+    def expected_mm(self, signs: Sequence[float]) -> float:
+        """The error to expect."""
+        rows = zip(signs, self.centre, self.scale, self.weights, strict=True)
+        log_mm = self.offset + sum((value - centre) / scale * weight for value, centre, scale, weight in rows)
+        return math.exp(min(log_mm, math.log(_MOST_MM))) if not math.isnan(log_mm) else _MOST_MM
+
+    def judge(self, signs: Sequence[float]) -> Verdict:
+        """The verdict on a frame with these signs."""
+        expected = self.expected_mm(signs)
+        bound = expected * conformal_quantile(self.scores, COVERAGE)
+        stranger = self._stranger(signs)
+        share = 0.0 if stranger else bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
+        likely = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {share:.0%} sure"
+        reason = stranger or ("" if share >= ENOUGH else likely)
+        return Verdict(expected, bound, share, not stranger, not reason, reason)
+
+    def _stranger(self, signs: Sequence[float]) -> str:
+        """Why the frame does not belong to the volume, by the sign that is farthest out; empty where it may."""
+        places = {name: place for place, name in enumerate(self.signs)}
+        beyond = {}
+        for name, limit in self.limits.items():
+            value = signs[places[name]]
+            if not (value - limit) * WORSE[name] <= 0:  # so that what is not a number is beyond too
+                beyond[name] = abs(value - limit) / self.scale[places[name]]
+        if not beyond:
+            return ""
+        worst = max(beyond, key=lambda name: math.inf if math.isnan(beyond[name]) else beyond[name])
+        return _reason(worst, signs[places[worst]])
+
+
+def _reason(sign: str, value: float) -> str:
+    if math.isnan(value):
+        return "nothing of the frame could be compared with the volume"
+    if sign == "residual":
+        return f"what the network found does not lie in a plane: {mm_of(value):.1f} mm off it"
+    if sign == "mass":
+        return "the network found little of the frame in this volume"
+    if sign == "spread":
+        return f"the pose moves by {mm_of(value):.1f} mm when gain or place of the frame change a little"
+    return "the frame does not look like this volume at the pose found"
+
+
+def fit(names: Sequence[str], signs: Array, errors_mm: Array, patients: Sequence[str]) -> Gauge:
+    """A gauge from the signs (N, S) of frames, their true errors (N,) and whose they are.
+
+    One half of the patients gives the regression, the other the conformal scores and limits.
+    """
+    good = np.isfinite(signs).all(1) & np.isfinite(errors_mm)
+    first = good & in_first_half(patients)
+    second = good & ~in_first_half(patients)
+    if min(first.sum(), second.sum()) < LEAST_FRAMES // 2:
+        raise ScopeRegError(
+            f"{first.sum()} and {second.sum()} frames of two halves of the patients are too few",
+            where="calibration",
+            fix=f"use more patients or frames: at least {LEAST_FRAMES // 2} frames of each half",
+        )
+    log_mm = np.log(np.maximum(errors_mm, _LEAST_MM))
+    centre, scale = signs[first].mean(0), np.maximum(signs[first].std(0), 1e-6)
+    unit = (signs - centre) / scale
+    offset = float(log_mm[first].mean())
+    gram = unit[first].T @ unit[first] + _RIDGE * np.eye(len(names))
+    weights = np.linalg.solve(gram, unit[first].T @ (log_mm[first] - offset))
+    scores = np.sort(errors_mm[second] / np.exp(unit[second] @ weights + offset))
+    return Gauge(
+        tuple(names),
+        _short(centre),
+        _short(scale),
+        _short(weights),
+        _short([offset])[0],
+        _short(_thinned(scores)),
+        _limits(names, signs[first], signs[second]),
+    )
+
+
+def in_first_half(patients: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows (N,) belong to one half of the patients: drawn by their names, so that a patient stays in a half."""
+    order = sorted(set(patients), key=lambda name: hashlib.sha256(name.encode()).digest())
+    chosen = set(order[::2])
+    return np.array([patient in chosen for patient in patients], dtype=bool)
+
+
+def conformal_quantile(scores: Sequence[float], coverage: float) -> float:
+    """What the score of one more frame is below with this probability; the largest where there are too few."""
+    rank = math.ceil((len(scores) + 1) * coverage)
+    return sorted(scores)[min(rank, len(scores)) - 1]
+
+
+def _limits(names: Sequence[str], usual: Array, held_out: Array) -> dict[str, float]:
+    """Limits of the signs, all as far out of their usual range: together they flag one in twenty held-out frames."""
+    watched = [place for place, name in enumerate(names) if name in WORSE]
+    way = np.array([WORSE[names[place]] for place in watched])
+    bad = usual[:, watched] * way
+    middle = np.median(bad, 0)
+    reach = np.maximum(np.quantile(bad, 1 - _TAIL, axis=0) - middle, 1e-6)  # tails differ, so each its own
+    farthest = ((held_out[:, watched] * way - middle) / reach).max(1)
+    limit = conformal_quantile([float(far) for far in farthest], 1 - FALSE_ALARMS)
+    return dict(zip((names[place] for place in watched), _short((middle + limit * reach) * way), strict=True))
+
+
+def _thinned(scores: Array) -> Array:
+    """At most so many of sorted scores, evenly, each rounded up: what is left is no less cautious."""
+    if len(scores) <= _MOST_SCORES:
+        return scores
+    ranks = np.ceil(np.arange(1, _MOST_SCORES + 1) * len(scores) / _MOST_SCORES).astype(int)
+    return scores[ranks - 1]
+
+
+def _short(values: Sequence[float] | Array) -> tuple[float, ...]:
+    """Six digits: files stay small and readable."""
+    return tuple(float(f"{value:.6g}") for value in values)

@@ -1,0 +1,399 @@
+"""Confidence: signs that move the right way, bounds that hold, verdicts in words, calibrations that fit their model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scopereg
+from scopereg.cli import main
+from scopereg.data import phantom
+from scopereg.data.phantoms import make_phantoms
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.examples import case_examples
+from scopereg.evaluation.methods import NetworkMethod, RefinedMethod
+from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.images import Frame
+from scopereg.io.pictures import png_bytes
+from scopereg.networks import create
+from scopereg.networks.streaming import Located
+from scopereg.networks.weights import save_network
+from scopereg.registration import calibrate as verb
+from scopereg.registration import model as models
+from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration, signs_of
+from scopereg.registration.confidence import Gauge, conformal_quantile, fit, in_first_half
+from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
+from scopereg.registration.signs import CHANGES, SIGNS, Witness, mm_of, with_changes
+
+Case = Any  # of conftest.py
+SHAPE = (32, 64, 64)
+STRANGE = {"residual": 5.0, "mass": -30.0, "coarse": -0.9, "medium": -0.9, "spread": 4.0}
+
+
+@pytest.fixture(scope="module")
+def echo() -> Registrar:
+    return scopereg.load("echo", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def patients() -> list[phantom.Phantom]:
+    return [phantom.create("echo", seed=200_001 + n, shape=SHAPE) for n in range(2)]
+
+
+def images_of(patient: phantom.Phantom, count: int = 2) -> torch.Tensor:
+    return patient.acquire(*sample_poses(count, 5, SHAPE, torch.Generator().manual_seed(0)), seed=0).images
+
+
+def synthetic(frames: int, seed: int, names: tuple[str, ...] = SIGNS) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Signs, errors that follow them with noise of heavy tails, and patients of four frames."""
+    draw = np.random.default_rng(seed)
+    signs = draw.normal(size=(frames, len(names)))
+    errors = np.exp(0.3 + signs[:, 0] * 0.5 - signs[:, 3] * 0.6 + draw.standard_t(4, size=frames) * 0.3)
+    return signs, errors, [f"patient {seed} {row // 4}" for row in range(frames)]
+
+
+def example(agreement: bool = True) -> Gauge:
+    names = signs_of(agreement)
+    return fit(names, *synthetic(400, 1, names))
+
+
+def example_calibration(model: str, made_on: dict[str, Any] | None = None) -> Calibration:
+    gauges = {f"{s}{a}": example(bool(a)) for s in ("network", "refined") for a in ("", "+agreement")}
+    return Calibration(model, made_on or {"dataset": "synthetic"}, gauges)
+
+
+def test_signs_tell_own_frames_from_strangers(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    session = echo.prepare(patients[0].volume, agreement=True)
+    noise = torch.rand(2, *SHAPE[1:], generator=torch.Generator().manual_seed(0))
+    kinds = [images_of(patients[0]), images_of(patients[1]), noise]
+    own, other, nothing = (dict(zip(SIGNS, session.examine(images).signs.mean(0), strict=True)) for images in kinds)
+    for name in ("coarse", "medium", "mass"):
+        assert own[name] > other[name], name
+        assert own[name] > nothing[name], name
+    assert own["spread"] < nothing["spread"]
+    assert own["coarse"] > 0.3
+    assert abs(nothing["coarse"]) < 0.3
+
+
+def test_likeness_is_greatest_where_the_frame_lies(patients: list[phantom.Phantom]) -> None:
+    poses = sample_poses(2, 5, SHAPE, torch.Generator().manual_seed(0))
+    true = VoxelPoses(poses.rotation.float(), poses.translation.float())
+    beside = VoxelPoses(true.rotation, true.translation + 4)
+    away = VoxelPoses(true.rotation, true.translation + 500)
+    witness = Witness(patients[0].volume.array, patients[0].spacing_mm)
+    images = images_of(patients[0])
+    assert (witness.likeness(images, true) > witness.likeness(images, beside)).all()
+    assert (witness.likeness(images, away) == -1).all()
+
+
+def test_a_shift_of_the_frame_is_undone_before_poses_are_compared(patients: list[phantom.Phantom]) -> None:
+    images = images_of(patients[0], 1)
+    changed = with_changes(images)
+    assert len(changed) == 1 + CHANGES
+    assert torch.equal(changed[3, 3:], images[0, :-3])  # three pixels down: y + 3
+    assert torch.equal(changed[4, :, :-3], images[0, :, 3:])  # three pixels to the left: x - 3
+    (turn,), (place,) = sample_poses(1, 5, SHAPE, torch.Generator().manual_seed(1))
+    shifts = torch.tensor([(0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 3, 0), (-3, 0, 0)]).float()
+    places = place.float() - shifts @ turn.float().T  # where a perfect network puts them
+    witness = Witness(patients[0].volume.array, 0.5)
+
+    def spread(translation: torch.Tensor) -> float:
+        rows = len(translation)
+        found = Located(
+            turn.float().repeat(rows, 1, 1), translation, torch.ones(rows), torch.zeros(0), torch.ones(rows, 4)
+        )
+        return mm_of(float(witness.signs(images, found)[0, -1]))
+
+    assert spread(places) == pytest.approx(0, abs=1e-3)
+    one_off = places + torch.tensor([0, 0, 0, 0, 1.0])[:, None] * torch.tensor([8.0, 0, 0])
+    assert spread(one_off) == pytest.approx(8 * 0.5 / CHANGES, rel=1e-3)
+
+
+def test_the_bound_holds_for_new_frames_and_few_of_them_are_flagged() -> None:
+    """On average over calibrations, which is what conformal prediction promises."""
+    signs, errors, _ = synthetic(500, 99)
+    close = errors <= 3
+    verdicts, covered = [], []
+    for seed in range(20):
+        gauge = fit(SIGNS, *synthetic(400, seed))
+        found = [gauge.judge(row.tolist()) for row in signs]
+        covered.append(np.mean([e <= v.bound_mm for e, v in zip(errors, found, strict=True)]))
+        verdicts += found
+    assert 0.935 <= np.mean(covered) <= 0.97
+    sure, expected = (np.array([getattr(v, name) for v in verdicts]) for name in ("confidence", "expected_mm"))
+    assert 0.03 <= np.mean([not v.belongs for v in verdicts]) <= 0.07
+    every = np.tile(close, 20)
+    for low, high in ((0.05, 0.5), (0.5, 0.8), (0.8, 0.95)):
+        inside = (sure > low) & (sure <= high)
+        assert abs(every[inside].mean() - sure[inside].mean()) < 0.1
+    assert (expected[:500][~close][:, None] > expected[:500][close]).mean() > 0.8
+
+
+def test_a_bound_of_few_scores_is_their_largest() -> None:
+    assert conformal_quantile([1.0, 3.0, 2.0], 0.95) == 3.0
+    assert conformal_quantile(list(range(1, 100)), 0.95) == 95
+
+
+def test_patients_stay_together_and_few_are_refused() -> None:
+    half = in_first_half(["a", "b", "a", "c", "b", "c", "d"])
+    assert (half[0], half[1]) == (half[2], half[4])
+    assert half.sum() in (3, 4)
+    with pytest.raises(ScopeRegError, match="too few"):
+        fit(SIGNS, *synthetic(30, 0))
+
+
+def test_thinned_scores_are_no_less_cautious() -> None:
+    many = fit(SIGNS, *synthetic(4000, 1))
+    assert len(many.scores) == 200
+    assert list(many.scores) == sorted(many.scores)
+    signs, errors, _ = synthetic(4000, 3)
+    assert np.mean([e <= many.judge(s.tolist()).bound_mm for s, e in zip(signs, errors, strict=True)]) > 0.94
+
+
+@pytest.mark.parametrize(
+    ("sign", "words"),
+    [
+        ("residual", "does not lie in a plane: 148.4 mm"),
+        ("mass", "found little of the frame"),
+        ("coarse", "does not look like this volume at the pose found"),
+        ("medium", "does not look like this volume at the pose found"),
+        ("spread", "moves by 54.5 mm when gain or place"),
+    ],
+)
+def test_a_stranger_gets_a_reason(sign: str, words: str) -> None:
+    gauge = replace(example(), scale=(1.0,) * len(SIGNS), limits=dict.fromkeys(STRANGE, 0.0))
+    signs = [0.0] * len(SIGNS)
+    signs[SIGNS.index(sign)] = STRANGE[sign]
+    verdict = gauge.judge(signs)
+    assert words in verdict.reason
+    assert (verdict.belongs, verdict.ok, verdict.confidence) == (False, False, 0.0)
+
+
+def test_a_frame_that_belongs_may_still_be_too_unsure() -> None:
+    gauge = example()
+    fine = gauge.judge(list(gauge.centre))
+    assert (fine.ok, fine.reason) == (True, "")
+    assert 0.8 <= fine.confidence < 1 < fine.bound_mm / fine.expected_mm
+    unsure = replace(gauge, offset=gauge.offset + 1.0).judge(list(gauge.centre))
+    assert (unsure.belongs, unsure.ok) == (True, False)
+    assert 0 < unsure.confidence < 0.8
+    assert "an error above 3 mm is too likely" in unsure.reason
+    lost = gauge.judge([math.nan] * len(SIGNS))
+    assert (lost.ok, lost.confidence) == (False, 0.0)
+    assert "nothing of the frame" in lost.reason
+    assert math.isfinite(gauge.judge([1e9] * len(SIGNS)).bound_mm)
+
+
+def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
+    made = example_calibration("abc")
+    again = read_calibration(made.save(tmp_path / "a.calibration.json"))
+    assert again == made
+    assert again.gauge("refined", True).signs == SIGNS
+    assert [path.name for path in tmp_path.iterdir()] == ["a.calibration.json"]
+
+
+def _set(content: dict[str, Any], *places: str, value: Any) -> None:
+    for place in places[:-1]:
+        content = content[place]
+    content[places[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("places", "value"),
+    [
+        (("format",), "another"),
+        (("gauges", "network"), {}),
+        (("gauges", "network", "scores"), [2.0, 1.0]),
+        (("gauges", "network", "scores"), []),
+        (("gauges", "network", "weights"), [1.0]),
+        (("gauges", "refined", "offset"), float("nan")),
+        (("gauges", "refined", "scale"), [0.0] * 5),
+        (("gauges", "refined", "limits"), {"mass": 0.0}),
+        (("gauges",), {}),
+        (("gauges",), []),
+    ],
+)
+def test_a_damaged_calibration_is_refused(tmp_path: Path, places: tuple[str, ...], value: Any) -> None:
+    path = example_calibration("abc").save(tmp_path / "a.calibration.json")
+    content = json.loads(path.read_text())
+    _set(content, *places, value=value)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ScopeRegError, match="no calibration of this version"):
+        read_calibration(path)
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(ScopeRegError, match="no calibration of this version"):
+        read_calibration(path)
+
+
+def test_weights_find_their_own_calibration_and_refuse_another(echo: Registrar, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights = save_network(create("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
+    plain = scopereg.load(weights, device="cpu")
+    assert plain.calibration is None
+    beside = path_beside(weights)
+    assert beside.name == "mine.calibration.json"
+    made = example_calibration(plain.fingerprint)
+    made.save(beside)
+    assert scopereg.load(weights, device="cpu").calibration == made
+    example_calibration(echo.fingerprint).save(beside)
+    with pytest.raises(ScopeRegError, match="of another model"):
+        scopereg.load(weights, device="cpu")
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_every_model_of_the_package_is_calibrated(name: str) -> None:
+    model = scopereg.load(name, device="cpu")
+    assert model.calibration is not None
+    assert model.calibration.model == fingerprint(model.network)
+    made_on = model.calibration.made_on
+    assert (made_on["dataset"], made_on["protocol"], made_on["frames"]) == (name, "honest", 240)
+    usual = model.calibration.gauge("network", False)
+    assert len(usual.scores) >= 100
+    verdict = usual.judge(list(usual.centre))
+    assert verdict.belongs
+    assert 0 < verdict.expected_mm < verdict.bound_mm < 30
+
+
+def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
+    plain = replace(echo, calibration=None).prepare(patients[0].volume).register(frame)
+    assert (plain.ok, plain.reason, plain.verdict, plain.signs) == (None, "", "", {})
+    assert plain.confidence == pytest.approx(max(plain.similarity, 0))
+    assert "expected" not in str(plain)
+    assert plain.facts["expected_mm"] is None
+    for agreement in (False, True):
+        session = echo.prepare(patients[0].volume, agreement=agreement)
+        judged = session.register(frame)
+        assert np.abs(judged.pose.matrix - plain.pose.matrix).max() < 1e-3
+        assert tuple(judged.signs) == signs_of(agreement)
+        assert 0 < judged.expected_mm < judged.bound_mm
+        assert judged.verdict in str(judged)
+        assert json.loads(json.dumps(judged.facts, allow_nan=False))["ok"] is judged.ok
+        assert session.locate(frame.array[None]).signs.shape == (1, 0)
+
+
+def test_noise_is_not_ok(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    noise = Frame(torch.rand(SHAPE[1:], generator=torch.Generator().manual_seed(0)), spacing_mm=patients[0].spacing_mm)
+    result = echo.prepare(patients[0].volume).register(noise)
+    assert (result.belongs, result.ok) == (False, False)
+    assert result.confidence == 0
+    assert result.reason
+
+
+def test_networks_without_signs_say_so(tmp_path: Path, patients: list[phantom.Phantom]) -> None:
+    torch.manual_seed(0)
+    path = save_network(create("tri-plane"), tmp_path / "other.safetensors", name="tri-plane")
+    other = scopereg.load(path, device="cpu")
+    with pytest.raises(ScopeRegError, match="shows no signs"):
+        other.prepare(patients[0].volume).examine(images_of(patients[0]))
+    assert main(["calibrate", str(path), "echo", "--device", "cpu"]) == 2
+
+
+def test_a_refined_pose_is_judged_anew(case: Case) -> None:
+    locator = Locator(case.volume, "echo", refine=True, device="cpu")
+    refined = locator.locate(case.frames[0])
+    (plain,) = locator.search.find([case.frames[0]], [None])
+    assert not isinstance(plain, ScopeRegError)
+    assert refined.ok is not None
+    assert refined.signs["medium"] > plain.signs["medium"]
+    assert refined.signs["mass"] == pytest.approx(plain.signs["mass"], abs=1e-3)
+    assert refined.expected_mm != plain.expected_mm
+
+
+def test_the_command_tells_what_to_think_of_the_pose(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volume = case.folder / "volume.nii.gz"
+    words = ["register", str(case.folder / "frame.dcm"), str(volume), "-o", str(tmp_path / "pose.json")]
+    assert main([*words, "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "ok" in said
+    assert "expected error" in said
+    record = json.loads((tmp_path / "pose.json").read_text())["result"]
+    assert record["expected_mm"] > 0
+    assert tuple(record["signs"]) == signs_of(agreement=False)
+    noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
+    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--spacing", "0.82"]
+    assert main([*batch, "--device", "cpu"]) == 0  # not ok is a result, no failure
+    assert "not ok  noise.png: " in capsys.readouterr().out
+    with (tmp_path / "out" / "poses.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["ok"] == "no"
+    assert float(row["bound_mm"]) > float(row["expected_mm"]) > 0
+    assert row["reason"] in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_evaluated_networks_tell_their_confidence(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    images, volume = images_of(patients[0]), patients[0].volume.array
+    method = NetworkMethod(echo)
+    found = method.locate(images, volume, patients[0].spacing_mm)
+    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
+    assert "calibration" in method.facts
+    refined = RefinedMethod(method, torch.device("cpu")).locate(images, volume, patients[0].spacing_mm)
+    assert ((refined.confidence >= 0) & (refined.confidence <= 1)).all()
+    plain = NetworkMethod(replace(echo, calibration=None))
+    without = plain.locate(images, volume, patients[0].spacing_mm)
+    assert without.confidence.isnan().all()
+    assert "calibration" not in plain.facts
+    assert float((without.poses.translation - found.poses.translation).abs().max()) < 0.01
+
+
+def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
+    volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
+    seen = verb.observe_case(echo, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
+    assert seen.signs["network"].shape == seen.signs["refined"].shape == (2, len(SIGNS))
+    assert (seen.signs["network"][:, [0, 1, 2, 5]] == seen.signs["refined"][:, [0, 1, 2, 5]]).all()
+    assert (seen.signs["network"][:, 3:5] != seen.signs["refined"][:, 3:5]).all()
+    assert (seen.errors_mm["network"] > 0).all()
+    assert seen.patients == ("one", "one")
+
+
+def test_the_verb_writes_a_calibration_of_the_model(
+    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it observes is tested above; here is what becomes of it."""
+    signs, errors, patients = synthetic(120, 5)
+    seen = verb.Observed(
+        {"network": signs, "refined": signs}, {"network": errors, "refined": errors / 2}, tuple(patients)
+    )
+    monkeypatch.setattr(verb, "observe", lambda *_: seen)
+    monkeypatch.setattr(verb, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32)))
+    target = tmp_path / "new" / "echo.calibration.json"
+    assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
+    assert "120 frames" in capsys.readouterr().out
+    made = read_calibration(target)
+    made.check_model(echo.fingerprint, target)
+    assert made.made_on["frames"] == 120
+    ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
+    assert ratio == pytest.approx(0.5, rel=1e-3)
+
+
+def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "echo", "echo"]) == 2
+    assert "pass -o NAME.calibration.json" in capsys.readouterr().err
+    assert main(["calibrate", "echo", "echo", "-o", "echo.json"]) == 2
+    assert "must end in .calibration.json" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_s_session_sees_the_same_signs(patients: list[phantom.Phantom]) -> None:
+    images = images_of(patients[0])
+    cpu, gpu = (scopereg.load("echo", device=d).prepare(patients[0].volume, agreement=True) for d in ("cpu", "cuda"))
+    wanted = cpu.examine(images).signs
+    for _ in range(2):  # recorded, then replayed
+        torch.testing.assert_close(gpu.examine(images).signs, wanted, rtol=0.02, atol=0.05)
+    frames = [Frame(image, spacing_mm=patients[0].spacing_mm) for image in images]
+    for one, other in zip(gpu.register_all(frames), cpu.register_all(frames), strict=True):
+        assert one.expected_mm == pytest.approx(other.expected_mm, rel=0.05)
