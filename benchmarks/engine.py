@@ -1,0 +1,162 @@
+"""What each step of the engine gains: frames per second with the steps added in turn, then each taken away again.
+
+    python benchmarks/engine.py --out benchmarks/engine.csv
+
+One run, batch 1, from arrays on the host to a pose on the host, rows in turn, each the median of several blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from scopereg import networks
+from scopereg.networks.encoders import Stem
+from scopereg.networks.published import forward_as_published
+from scopereg.networks.scope_reg import ScopeReg
+from scopereg.networks.streaming import Located, Streaming
+from scopereg.ops import decode
+from scopereg.ops.decode import plain
+from scopereg.ops.replay import Piped, Replayed
+from scopereg.provenance import device_name, library_versions
+
+BLOCKS, SECONDS = 5, 0.3
+Call = Callable[[], Tensor]
+
+
+def pose(found: Located | networks.NetworkResult) -> Tensor:
+    return torch.cat([found.rotation.flatten(1), found.translation], 1)
+
+
+def rows(size: int, device: torch.device) -> dict[str, Call]:
+    """The ladder, by what is new on each rung."""
+    torch.manual_seed(0)
+    network = networks.create("scope-reg").eval()
+    assert isinstance(network, ScopeReg)
+    exact, half = Streaming(network, device, "float32"), Streaming(network, device)
+    network = network.to(device)
+    frame, volume = torch.rand(1, size, size), torch.rand(32, size, size)
+
+    def eager(run: Callable[[Tensor, Tensor], Tensor]) -> Call:
+        return lambda: run(frame.to(device), volume.to(device)).cpu()
+
+    @torch.inference_mode()
+    def published(image: Tensor, reference: Tensor) -> Tensor:
+        set_stem(network, blocked=False)
+        return pose(forward_as_published(network, image, reference[None]))
+
+    @torch.inference_mode()
+    def forward(image: Tensor, reference: Tensor) -> Tensor:
+        set_stem(network, blocked=True)
+        return pose(network(image, reference[None]))
+
+    def whole(streaming: Streaming) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda image, reference: pose(streaming.whole(image, reference))
+
+    recorded = Replayed(lambda image, reference: (whole(half)(image, reference),))
+    piped = Piped(lambda image, reference: (whole(half)(image, reference),), device)
+    prepared = half.prepare(volume)
+    stream = Piped(lambda image: (pose(half.locate(prepared, image)),), device)
+    bare = half.prepare(volume, table=False)
+    scanning = Piped(lambda image: (pose(half.locate(bare, image)),), device)
+    return {
+        "as published, eager": eager(published),
+        "gates once, directions together, blocked stem": eager(forward),
+        "+ norms folded, one product for all gates": plainly(eager(whole(exact))),
+        "+ decoding in three kernels": eager(whole(exact)),
+        "+ encoders in float16 (float32 on a CPU)": eager(whole(half)),
+        "+ recorded as a graph": eager(lambda image, reference: recorded(image, reference)[0]),
+        "+ copies through pinned memory in the graph (whole)": lambda: piped(frame, volume)[0],
+        "+ volume prepared": lambda: scanning(frame)[0],
+        "+ table of coordinate states (streaming)": lambda: stream(frame)[0],
+    }
+
+
+def set_stem(network: ScopeReg, *, blocked: bool) -> None:
+    for module in network.modules():
+        if isinstance(module, Stem):
+            module.blocked = blocked
+
+
+def plainly(call: Call) -> Call:
+    """With the steps of decoding in plain PyTorch."""
+
+    def run() -> Tensor:
+        with plain_decoding():
+            return call()
+
+    return run
+
+
+@contextmanager
+def plain_decoding() -> Iterator[None]:
+    usual = decode._backend
+    decode._backend = lambda tensor: plain  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        decode._backend = usual
+
+
+def measure(calls: dict[str, Call]) -> dict[str, float]:
+    """Frames per second of each, in turns."""
+    rates: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    for _ in range(BLOCKS):
+        for name, call in calls.items():
+            call()
+            count, begin = 0, time.perf_counter()
+            while time.perf_counter() - begin < SECONDS or not count:
+                call()
+                count += 1
+            rates[name].append(count / (time.perf_counter() - begin))
+    return {name: statistics.median(each) for name, each in rates.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/engine.csv"))
+    parser.add_argument("--resolutions", type=int, nargs="+", default=(128, 512))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    versions = library_versions()
+    told = " ".join(f"{name} {versions[name]}" for name in ("torch", "triton", "numba") if name in versions)
+    lines = []
+    for size in options.resolutions:
+        found = measure(rows(size, device))
+        first = before = next(iter(found.values()))
+        for name, rate in found.items():
+            lines.append(
+                [
+                    name,
+                    size,
+                    f"{rate:.4g}",
+                    f"{rate / before:.2f}",
+                    f"{rate / first:.2f}",
+                    device_name(str(device)),
+                    told,
+                ]
+            )
+            print(*lines[-1][:5], sep="  ", flush=True)
+            before = rate
+    with options.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            ["step", "resolution", "frames_per_s", "times_the_step_before", "times_the_first", "device", "versions"]
+        )
+        writer.writerows(lines)
+
+
+if __name__ == "__main__":
+    main()
