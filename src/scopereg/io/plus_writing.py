@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,16 +45,38 @@ def write_plus_sequence(
     pixels = np.stack([frame.numpy() for frame in frames])
     if pixels.min() >= 0 and pixels.max() <= 1:
         pixels = (pixels * 255).round().astype(np.uint8)
-    times = list(times_s) if times_s is not None else list(range(len(frames)))
-    if len(times) != len(frames):
+    return write_plus_images(
+        pixels,
+        poses,
+        path,
+        spacing_mm=first.spacing_mm,
+        origin_mm=first.origin_mm,
+        times_s=times_s,
+        compressed=compressed,
+    )
+
+
+def write_plus_images(
+    images: npt.NDArray[Any],
+    poses: Sequence[Pose | None],
+    path: Path | str,
+    *,
+    spacing_mm: Sequence[float],
+    origin_mm: Sequence[float] = (0.0, 0.0),
+    times_s: Sequence[float] | None = None,
+    compressed: bool = True,
+) -> Path:
+    """The same of pixels (F, H, W) that all have one size, stored as they are."""
+    times = list(times_s) if times_s is not None else list(range(len(images)))
+    if len(times) != len(images):
         raise ScopeRegError(
-            f"{len(times)} times for {len(frames)} frames", where="write_plus_sequence(times_s)", fix="pass one each"
+            f"{len(times)} times for {len(images)} frames", where="write_plus_sequence(times_s)", fix="pass one each"
         )
+    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
     fields = [
-        {**_pose_fields(pose, poses, pixel_to_image(first.spacing_mm, first.origin_mm)), **_frame_fields(time)}
-        for pose, time in zip(poses, times, strict=True)
+        {**_pose_fields(pose, name, size), **_frame_fields(time)} for pose, time in zip(poses, times, strict=True)
     ]
-    return write_metaimage(MetaSequence(_header(first.spacing_mm), fields, pixels), path, compressed=compressed)
+    return write_metaimage(MetaSequence(_header(spacing_mm), fields, images), path, compressed=compressed)
 
 
 def add_poses(
@@ -75,8 +98,8 @@ def add_poses(
             where="add_poses(poses)",
             fix="pass one each, or None",
         )
-    size = pixel_to_image(spacing_mm, origin_mm)
-    frames = [fields | _pose_fields(pose, poses, size) for fields, pose in zip(stored.frames, poses, strict=True)]
+    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
+    frames = [fields | _pose_fields(pose, name, size) for fields, pose in zip(stored.frames, poses, strict=True)]
     return write_metaimage(MetaSequence(_header(spacing_mm) | stored.fields, frames, stored.images), path)
 
 
@@ -103,7 +126,8 @@ def _check_alike(frames: Sequence[Frame], poses: Sequence[Pose | None], path: Pa
     return frames[0]
 
 
-def _pose_fields(pose: Pose | None, poses: Sequence[Pose | None], size: Matrix) -> dict[str, str]:
+def _field_name(poses: Sequence[Pose | None]) -> str:
+    """The field of all poses, which must go from the image to one and the same world."""
     names = {found.name for found in poses if found is not None} or {f"{IMAGE}ToVolume"}
     if len(names) > 1 or not next(iter(names)).startswith(f"{IMAGE}To"):
         raise ScopeRegError(
@@ -111,7 +135,10 @@ def _pose_fields(pose: Pose | None, poses: Sequence[Pose | None], size: Matrix) 
             where="write_plus_sequence(poses)",
             fix="pass ImageToVolume alone",
         )
-    name = next(iter(names)) + FIELD_ENDING
+    return next(iter(names)) + FIELD_ENDING
+
+
+def _pose_fields(pose: Pose | None, name: str, size: Matrix) -> dict[str, str]:
     matrix = np.eye(4) if pose is None else pose.matrix @ size
     return {name: _words(matrix), f"{name}Status": "INVALID" if pose is None else "OK"}
 

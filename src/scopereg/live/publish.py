@@ -1,0 +1,108 @@
+"""Publisher: a listener of the loop that lets 3D Slicer and others see every result over OpenIGTLink.
+
+| message | name | what |
+|---|---|---|
+| TRANSFORM | ImageToVolume | the pose, between RAS spaces: for an image in its own mm |
+| IMAGE | Image_Volume | the frame in its place: needs no transform |
+| IMAGE | Cut_Volume | if wanted, the volume cut at that place |
+| STATUS | Registration | code 1 if the result may be believed, 2 if not; subcode the confidence in %; text, reason |
+| STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
+
+Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+
+from scopereg.live.counters import Counters
+from scopereg.live.loop import Update
+from scopereg.live.mailbox import Mailbox
+from scopereg.live.messages import (
+    FAILED,
+    OK,
+    Status,
+    image_message,
+    status_message,
+    string_message,
+    transform_message,
+)
+from scopereg.live.server import Server
+from scopereg.live.trust import Trust, trust_in
+from scopereg.registration.result import Result
+
+STATUS_NAME, TEXT_NAME, CUT_NAME = "Registration", "RegistrationInfo", "Cut_Volume"
+
+
+class Publisher:
+    """Packs and sends in a thread of its own: a loop that is faster than it does not wait, results are dropped."""
+
+    def __init__(self, server: Server, *, cut: bool = False) -> None:
+        """`cut` sends the volume at the found place too, which takes some more time."""
+        self.counters = Counters()
+        self._server, self._cut = server, cut
+        self._mailbox: Mailbox[Update] = Mailbox()
+        self._thread = threading.Thread(target=self._run, name="scopereg-live-publisher", daemon=True)
+        self._thread.start()
+
+    def __call__(self, update: Update) -> None:
+        self._mailbox.put(update)
+
+    def close(self) -> None:
+        """Send what is left and end the thread; the server stays."""
+        self._mailbox.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (update := self._mailbox.take()) is not None:
+            try:
+                self._server.send(messages_of(update, cut=self._cut))
+                self.counters.add("published")
+            except Exception as error:  # one result must not end it
+                self.counters.add("publish_errors", error)
+
+
+def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
+    """The messages of an update, all with the time of the frame."""
+    trust = trust_in(update.result, update.error)
+    packed = []
+    if update.result is not None:
+        pose = update.result.pose
+        packed.append(transform_message(pose, time_s=update.time_s))
+        packed.append(image_message(update.frame, pose, time_s=update.time_s))
+        if cut and update.result.volume is not None:
+            values = _cut(update.result, update)
+            packed.append(image_message(update.frame, pose, name=CUT_NAME, values=values, time_s=update.time_s))
+    packed.append(status_message(status_of(trust), name=STATUS_NAME, time_s=update.time_s))
+    packed.append(string_message(_as_json(update, trust), name=TEXT_NAME, time_s=update.time_s))
+    return packed
+
+
+def status_of(trust: Trust) -> Status:
+    """Trust as a STATUS."""
+    percent = round(100 * trust.confidence) if trust.confidence is not None else 0
+    return Status(OK if trust.ok else FAILED, percent, "OK" if trust.ok else "NOT OK", trust.text)
+
+
+def _cut(result: Result, update: Update) -> np.ndarray:
+    """The volume on the pixels of the frame at the found pose."""
+    import SimpleITK as sitk
+
+    from scopereg.io.placement import resliced_image
+
+    assert result.volume is not None
+    return np.asarray(sitk.GetArrayFromImage(resliced_image(result.volume, update.frame, result.pose))[0])
+
+
+def _as_json(update: Update, trust: Trust) -> str:
+    facts = {
+        "number": update.number,
+        **trust._asdict(),
+        "method": update.result.method if update.result is not None else None,
+        "latency_ms": round(update.latency_ms, 1),
+        "frames_per_s": round(update.rates.frames_per_s, 1),
+    }
+    return json.dumps(facts)
