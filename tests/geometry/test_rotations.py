@@ -16,6 +16,7 @@ from scopereg.geometry import (
     rotation_from_euler_deg,
     rotation_from_vector,
     six_d_from_rotation,
+    vector_from_rotation,
 )
 
 EYE = torch.eye(3, dtype=torch.float64)
@@ -142,3 +143,15 @@ def test_vectors_turn_by_their_length_about_their_direction() -> None:
     drawn[0], drawn[1] = 0, 1e-12
     expected = torch.from_numpy(Rotation.from_rotvec(drawn.numpy()).as_matrix())
     torch.testing.assert_close(rotation_from_vector(drawn), expected, rtol=0, atol=1e-12)
+
+
+def test_rotations_give_their_vectors_back() -> None:
+    turned = random_rotations()
+    torch.testing.assert_close(rotation_from_vector(vector_from_rotation(turned)), turned, rtol=0, atol=1e-12)
+    small = torch.randn(
+        200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ) * 10.0 ** -torch.arange(200).unsqueeze(1).remainder(14)
+    torch.testing.assert_close(vector_from_rotation(rotation_from_vector(small)), small, rtol=1e-6, atol=1e-15)
+    half = torch.tensor([[torch.pi, 0, 0], [0, torch.pi, 0], [0, 0, torch.pi]], dtype=torch.float64)
+    torch.testing.assert_close(vector_from_rotation(rotation_from_vector(half)).abs(), half, rtol=0, atol=1e-7)
+    assert not vector_from_rotation(EYE).any()

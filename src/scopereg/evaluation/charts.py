@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -62,6 +62,16 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A part of the x axis with a colour of its own."""
+
+    name: str
+    start: float
+    stop: float
+    colour: str
+
+
+@dataclass(frozen=True)
 class Box:
     """Values of which a box plot shows the spread; what is not finite must be left out beforehand."""
 
@@ -106,6 +116,33 @@ def curve_chart(
     for curve in curves:
         parts += [_line(curve.x, curve.y, x, y, curve), *_dots(curve.x, curve.y, x, y, curve)]
     return _figure(parts, _HEIGHT, _legend(curves))
+
+
+def trace_chart(
+    curves: Sequence[Curve],
+    spans: Sequence[Span],
+    *,
+    x_label: str,
+    y_label: str,
+    mark: Mark | None = None,
+    from_zero: bool = False,
+) -> str:
+    """Curves over time, on spans of time in colours of their own; a curve that only has `dots` has no line."""
+    known = [value for curve in curves for value in curve.y if math.isfinite(value)] or [0.0]
+    x = plain_axis([value for curve in curves for value in curve.x] + [end for s in spans for end in (s.start, s.stop)])
+    upright = replace(plain_axis(known), start=_HEIGHT - _BOTTOM, stop=_TOP)
+    y = zero_axis([*known, *([mark[0]] if mark else [])]) if from_zero else upright
+    parts = [
+        f'<rect x="{x(span.start):.1f}" y="{_TOP}" width="{x(span.stop) - x(span.start):.1f}" '
+        f'height="{_HEIGHT - _BOTTOM - _TOP}" style="fill:{span.colour}" opacity="0.22">'
+        f"<title>{escape(span.name)}</title></rect>"
+        for span in spans
+    ]
+    parts += [*_grid(x, y, x_label, y_label), *_level(mark, x, y)]
+    for curve in curves:
+        parts += _dots(curve.x, curve.y, x, y, curve, radius=2) if curve.dots else _pieces(curve, x, y)
+    named = {span.name: Curve(span.name, [], [], span.colour) for span in spans}
+    return _figure(parts, _HEIGHT, _legend([*curves, *named.values()]))
 
 
 def scatter_chart(cloud: Curve, *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
@@ -223,11 +260,24 @@ def _line(xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Ser
     return f'<polyline points="{points}" fill="none" style="stroke:{style.colour}" stroke-width="2"{dash}/>'
 
 
-def _dots(xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve) -> list[str]:
+def _pieces(curve: Curve, x: Axis, y: Axis) -> list[str]:
+    """A line for each run of known values: what is not known is not bridged."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for a, b in zip(curve.x, curve.y, strict=True):
+        if math.isfinite(b):
+            runs[-1].append((a, b))
+        elif runs[-1]:
+            runs.append([])
+    return [_line([a for a, _ in run], [b for _, b in run], x, y, curve) for run in runs if run]
+
+
+def _dots(
+    xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve, radius: float = 3.5
+) -> list[str]:
     if isinstance(style, Curve) and not style.dots:
         return []
     return [
-        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3.5" style="fill:{style.colour}">'
+        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{radius:g}" style="fill:{style.colour}">'
         f"<title>{escape(style.name)}, {a:g}: {b:.2f}</title></circle>"
         for a, b in zip(xs, ys, strict=True)
         if math.isfinite(b)

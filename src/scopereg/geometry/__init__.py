@@ -11,6 +11,7 @@ from scopereg.geometry.rotations import (
     rotation_from_euler_deg,
     rotation_from_vector,
     six_d_from_rotation,
+    vector_from_rotation,
 )
 from scopereg.geometry.slicing import (
     MIN_INSIDE,
@@ -53,5 +54,6 @@ __all__ = [
     "sample_poses",
     "sample_slice",
     "six_d_from_rotation",
+    "vector_from_rotation",
     "weighted_kabsch",
 ]

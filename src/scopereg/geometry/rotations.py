@@ -85,6 +85,37 @@ def rotation_from_vector(vectors: Tensor) -> Tensor:
     return torch.eye(3, device=vectors.device, dtype=vectors.dtype) + first * cross + second.square() / 2 * square
 
 
+def vector_from_rotation(rotation: Tensor) -> Tensor:
+    """The vector (..., 3) about which, and by whose length in radians, a rotation (..., 3, 3) turns: at most pi long.
+
+    By the quaternion, whose largest part is never near zero: exact for small turns and for half turns.
+    """
+    _check_shape(rotation, (3, 3), "vector_from_rotation(rotation)")
+    r = rotation
+    x, y, z = r.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    # Four times the square of each part, and the products of it with all parts; rows of the largest are taken.
+    squares = torch.stack([1 + x + y + z, 1 + x - y - z, 1 - x + y - z, 1 - x - y + z], -1)
+    wx, wy, wz = r[..., 2, 1] - r[..., 1, 2], r[..., 0, 2] - r[..., 2, 0], r[..., 1, 0] - r[..., 0, 1]
+    xy, xz, yz = r[..., 1, 0] + r[..., 0, 1], r[..., 0, 2] + r[..., 2, 0], r[..., 2, 1] + r[..., 1, 2]
+    rows = torch.stack(
+        [
+            torch.stack([squares[..., 0], wx, wy, wz], -1),
+            torch.stack([wx, squares[..., 1], xy, xz], -1),
+            torch.stack([wy, xy, squares[..., 2], yz], -1),
+            torch.stack([wz, xz, yz, squares[..., 3]], -1),
+        ],
+        -2,
+    )
+    largest = squares.argmax(-1)[..., None, None].expand(*squares.shape[:-1], 1, 4)
+    quaternion = torch.nn.functional.normalize(rows.gather(-2, largest).squeeze(-2), dim=-1)
+    quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)  # the shorter way
+    sine = torch.linalg.vector_norm(quaternion[..., 1:], dim=-1, keepdim=True)
+    angle = 2 * torch.atan2(sine, quaternion[..., :1])
+    # Towards no turn at all angle over sine becomes two over cosine.
+    scale = torch.where(sine > 1e-7, angle / sine.clamp_min(1e-30), 2 / quaternion[..., :1].clamp_min(1e-30))
+    return quaternion[..., 1:] * scale
+
+
 def geodesic_angle_deg(first: Tensor, second: Tensor) -> Tensor:
     """Angle (...) in degrees of the rotation between two rotations (..., 3, 3).
 
