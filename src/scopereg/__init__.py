@@ -15,6 +15,7 @@ _HOMES = {
     "Pose": "scopereg.geometry",
     "ScopeRegError": "scopereg.errors",
     "Volume": "scopereg.images",
+    "adapt": "scopereg.registration.adaptation.adapter",
     "load": "scopereg.registration.model",
     "register": "scopereg.registration.locator",
 }
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     from scopereg.geometry import Pose as Pose
     from scopereg.images import Frame as Frame
     from scopereg.images import Volume as Volume
+    from scopereg.registration.adaptation.adapter import adapt as adapt
     from scopereg.registration.locator import register as register
     from scopereg.registration.model import load as load
 
-__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "load", "register"]
+__all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "adapt", "load", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,18 @@ VERBS = {
         "find frames in a volume, write the transforms",
         "scopereg register frame.png volume.nii.gz --spacing 0.3 --refine -o pose.tfm",
     ),
+    "track": Verb(
+        "TrackOptions",
+        "scopereg.registration.track_command:run",
+        "follow a probe through the frames of a sequence",
+        "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
+    ),
+    "adapt": Verb(
+        "AdaptOptions",
+        "scopereg.registration.adaptation.command:run",
+        "make a network better at one volume",
+        "scopereg adapt volume.nii.gz --from echo --minutes 2 -o patient.safetensors",
+    ),
     "convert": Verb(
         "ConvertOptions",
         "scopereg.registration.convert:run",
@@ -73,11 +85,23 @@ VERBS = {
         "train a network on phantoms or on data of your own",
         "scopereg train camus --data CAMUS/database_nifti -o out/camus",
     ),
+    "calibrate": Verb(
+        "CalibrateOptions",
+        "scopereg.registration.calibrate:run",
+        "learn what to expect of a model's poses",
+        "scopereg calibrate out/camus/model.safetensors camus --data CAMUS/database_nifti",
+    ),
     "grid": Verb(
         "GridOptions",
         "scopereg.grid.command:run",
         "do a plan of many runs, here or on Ray, and make its tables",
         "scopereg grid main-table --data out/camus-128 -o out/main-table",
+    ),
+    "bench": Verb(
+        "BenchOptions",
+        "scopereg.evaluation.bench:run",
+        "measure speed, memory and cost on this machine",
+        "scopereg bench --resolutions 128 256",
     ),
     "data check": Verb(
         "CheckOptions",

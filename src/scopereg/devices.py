@@ -1,6 +1,9 @@
-"""Choosing where tensors live."""
+"""Choosing where tensors live, and what is said when they find no room there."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -22,3 +25,16 @@ def resolve_device(name: str) -> torch.device:
             fix="use auto or cpu; scopereg doctor tells more",
         )
     return torch.device(name)
+
+
+@contextmanager
+def memory_in_words(where: str, kept: Callable[[], str], fix: str) -> Iterator[None]:
+    """A device that runs out of memory becomes an error in words; `kept` tells what is left of the work."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        text = str(error)
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "not enough memory" not in text:
+            raise
+        reason = text.splitlines()[0] if text else "no more could be had"
+        raise ScopeRegError(f"out of memory ({kept()}): {reason}", where=where, fix=fix) from error

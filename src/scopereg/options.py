@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from scopereg.registration.adaptation.settings import AdaptSettings
+from scopereg.registration.track_settings import TrackSettings
 from scopereg.training.presets import preset
 from scopereg.training.settings import TrainSettings
 
@@ -22,6 +24,7 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FormatName = Literal["md", "latex", "csv", "all"]
 ConventionName = Literal["slicer", "itk-resample"]
 PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
+PrecisionName = Literal["auto", "float32", "float16", "bfloat16"]
 Folder = Annotated[Path, arg(aliases=["-o"])]
 
 
@@ -329,6 +332,72 @@ class GridOptions:
 
 
 @dataclass(frozen=True)
+class BenchOptions:
+    """Measure speed, memory and cost of the networks on this machine: a table, a CSV file and a plot.
+
+    Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
+    Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg. What cannot run here, for want of
+    memory or of a library, is named; the others go on. Interrupted, it keeps what was measured.
+    """
+
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("out/bench.csv")
+    """File for the table; the plot goes beside it (.png), stages too (-stages.csv)."""
+    methods: tuple[str, ...] = ("scope-reg", "scope-reg-3", "eureg")
+    """What to measure; SCoPE-Reg comes as published, forward, whole (volume encoded anew) and streaming (prepared)."""
+    resolutions: tuple[int, ...] = (128, 192, 384, 512)
+    """Pixels along a side."""
+    seconds: float = 2.0
+    """Time to measure each row for, about; a slow row takes at least three calls."""
+    precision: PrecisionName = "auto"
+    """Of encoders and products in the forms whole and streaming; auto: float16 on CUDA. Others run in float32."""
+    stages: bool = False
+    """Also time every stage of SCoPE-Reg alone, beside the least time that it could take on this machine."""
+    seed: int = 0
+    """Seed of weights and images."""
+    device: DeviceName = "auto"
+    """Where networks run."""
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """Learn from frames whose pose is known what errors to expect of a model, and write it beside the weights.
+
+    Frames are honest ones: of phantoms made for it, or of a part of the data that the model was not trained on.
+    """
+
+    model: Positional[str] = "echo"
+    """Weights file (.safetensors), or a model of the package."""
+    dataset: Positional[DatasetName] = "echo"
+    """Phantoms by anatomy, or what `data` holds."""
+    data: Path | None = None
+    """Folder of the dataset as published, or a prepared set; phantoms need none."""
+    output: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """File to write, NAME.calibration.json; by default beside the weights, where it is found again."""
+    fold: int = 0
+    """Fold of the five-fold patient split; as in training."""
+    part: Literal["validation", "test"] = "validation"
+    """Part of the fold."""
+    cases: int | None = None
+    """Only the first so many volumes."""
+    frames: int = 4
+    """Frames in each volume."""
+    magnitude: float = 10.0
+    """Largest pose offset, in voxels and degrees on each axis."""
+    count: int = 60
+    """Phantom patients to make."""
+    first_seed: int = 30_000
+    """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
+    size: int = 128
+    """Pixels of CAMUS images, height and width."""
+    seed: int = 0
+    """Seed of the poses, the honest frames and the split."""
+    skip_bad: bool = False
+    """Leave out what cannot be read instead of stopping."""
+    device: DeviceName = "auto"
+    """Where the network runs."""
+
+
+@dataclass(frozen=True)
 class RegisterOptions:
     """Find where frames lie in a volume, and write the transforms.
 
@@ -347,6 +416,8 @@ class RegisterOptions:
     """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
+    agreement: bool = False
+    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
     world: Path | None = None
@@ -379,6 +450,70 @@ class RegisterOptions:
     """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
     device: DeviceName = "auto"
     """Where networks and the refinement run."""
+
+
+@dataclass(frozen=True)
+class TrackOptions(TrackSettings):
+    """Follow a probe through the frames of a sequence, and write their poses.
+
+    SEQUENCE is a PLUS sequence, a cine, a multi-frame file, or a folder of frames that are taken by name. Each frame is
+    found by itself and weighed against the motion so far; what is lost is found again by itself. OUTPUT gets track.csv,
+    track.html and the sequence with the poses found (.igs.mha). Frames that cannot be read are named; the status is
+    then 1. Ctrl-C ends it with what is done.
+    """
+
+    sequence: Positional[Path | None] = None
+    """File of the sequence, or a folder of frames."""
+    volume: Positional[Path | None] = None
+    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    output: Folder = Path("out/track")
+    """Folder for the results."""
+    method: str = "echo"
+    """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    refine: bool = False
+    """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
+    rate: float | None = None
+    """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
+    tracker: bool = False
+    """Compare with where the sequence's own tracker puts the frames."""
+    world: Path | None = None
+    """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
+    spacing: tuple[float, ...] = ()
+    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
+    region: int | None = None
+    """Ultrasound region of a DICOM image, where it has several pictures."""
+    calibration: Path | None = None
+    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
+    volume_spacing: tuple[float, ...] = ()
+    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
+    volume_index: int | None = None
+    """Point in time, where the volume's file holds several."""
+    series: str | None = None
+    """DICOM series, where the volume's folder holds several."""
+    device: DeviceName = "auto"
+    """Where networks and the refinement run."""
+
+
+@dataclass(frozen=True)
+class AdaptOptions(AdaptSettings):
+    """Make a network better at one volume, from frames drawn in the volume itself, and write what changed.
+
+    The file is small: it holds the weights that learned and names those that it builds on. It is used like any other:
+    scopereg register FRAME VOLUME --method patient.safetensors. Ctrl-C ends it with the best so far.
+    """
+
+    volume: Positional[Path | None] = None
+    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("patient.safetensors")
+    """File for the weights (.safetensors); an earlier one stays until the new one is whole."""
+    volume_spacing: tuple[float, ...] = ()
+    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
+    volume_index: int | None = None
+    """Point in time, where the volume's file holds several."""
+    series: str | None = None
+    """DICOM series, where the volume's folder holds several."""
+    device: DeviceName = "auto"
+    """Where the network learns."""
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) ->
 def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
     """The same without gradients: for each point the tokens of the eight cells around it, weighed and summed.
 
-    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long. A point that is not a
-    number gives tokens that are none.
+    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long. A point that is
+    not a number gives tokens that are none.
     """
     batch, count, _ = points.shape
     shared = tokens.shape[0] == 1 or tokens.stride(0) == 0  # one volume for all

@@ -1,10 +1,16 @@
-"""Networks to and from safetensors files: the weights, and in the header which network they belong to."""
+"""Networks to and from safetensors files: the weights, and in the header which network they belong to.
+
+A file may hold only the weights that differ from those of another, its base: the header names that one and its hash.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -12,8 +18,21 @@ from torch import nn
 from scopereg import networks
 from scopereg.errors import ScopeRegError
 from scopereg.io.tensors import read_tensors, write_tensors
+from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-1"
+_SHIPPED = files("scopereg") / "weights"
+
+
+class Stored(NamedTuple):
+    """What a weights file holds: all that it takes to make its network."""
+
+    network: str
+    options: dict[str, Any]
+    facts: dict[str, Any]
+    tensors: dict[str, torch.Tensor]  # all of the network, those of the base included
+    base: dict[str, str]  # name and sha256 of the weights that the file builds on; empty where it holds all
+    own: frozenset[str]  # what the file itself holds
 
 
 def save_network(
@@ -29,21 +48,41 @@ def save_network(
 
     `dtype` (such as torch.float16) stores floating weights in fewer bytes.
     """
-    if not networks.is_network(network, name, options or {}):
-        raise ScopeRegError(
-            f"the network is no {name}: a {type(network).__name__} with other settings",
-            where="save_network(name)",
-            fix="pass the name and options that the network was created with",
-        )
     tensors = {key: _packed(value, dtype) for key, value in network.state_dict().items()}
-    header = {"format": FORMAT, "network": name, "options": json.dumps(options or {}), "facts": json.dumps(facts or {})}
+    return write_tensors(path, tensors, _header(network, name, options or {}, facts or {}))
+
+
+def save_changes(
+    network: nn.Module,
+    path: Path | str,
+    *,
+    base: Path | str,
+    changed: Collection[str],
+    options: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Path:
+    """Write the weights `changed` of a network in half precision; all others stay those of the `base`.
+
+    The base is a model of the package by name, or a file. Where that one builds on another, so does the new file, and
+    holds the changes of both. `options` are those that the network was created with otherwise than its base.
+    """
+    with weights_file(base) as place:
+        under = read_stored(place)
+    base_facts = under.base or {"name": str(base), "sha256": weights_sha256(under.tensors)}
+    state = network.state_dict()
+    # Statistics of the norms are few, and may lie far apart: they stay as they are.
+    weights = dict(network.named_parameters())
+    kept = set(changed) | (under.own if under.base else set())
+    tensors = {key: _packed(state[key], torch.float16 if key in weights else None) for key in sorted(kept)}
+    header = _header(network, under.network, {**under.options, **(options or {})}, facts or {})
+    header["base"] = json.dumps(base_facts)
     return write_tensors(path, tensors, header)
 
 
 def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     """The network of a file, in float32 and ready for inference."""
-    header, tensors = _read(Path(path))
-    network = networks.create(header["network"], **json.loads(header["options"]))
+    stored = read_stored(path)
+    tensors, network = stored.tensors, networks.create(stored.network, **stored.options)
     wanted = network.state_dict()
     problems = [f"{key} is missing" for key in wanted.keys() - tensors.keys()]
     problems += [f"{key} is not part of it" for key in tensors.keys() - wanted.keys()]
@@ -54,7 +93,7 @@ def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Mod
     ]
     if problems:
         raise ScopeRegError(
-            f"does not hold a {header['network']}: {sorted(problems)[0]}, {len(problems)} differences in all",
+            f"does not hold a {stored.network}: {sorted(problems)[0]}, {len(problems)} differences in all",
             where=str(path),
             fix="use weights that this version of scopereg wrote, or install the version that wrote them",
         )
@@ -67,6 +106,65 @@ def read_facts(path: Path | str) -> dict[str, Any]:
     header, _ = _read(Path(path))
     facts: dict[str, Any] = json.loads(header["facts"])
     return facts
+
+
+def read_stored(path: Path | str) -> Stored:
+    """Everything that a file holds, with the weights of its base where it has one."""
+    path = Path(path)
+    header, own = _read(path)
+    base = json.loads(header.get("base", "{}"))
+    tensors = {**_base_tensors(base, path), **own} if base else own
+    options, facts = (json.loads(header[key]) for key in ("options", "facts"))
+    return Stored(header["network"], options, facts, tensors, base, frozenset(own))
+
+
+@contextmanager
+def weights_file(name: Path | str) -> Iterator[Path]:
+    """The file of a model of the package by its name; any other name is a path already."""
+    entry = _SHIPPED / f"{name}.safetensors"
+    if Path(name).suffix == ".safetensors" or not entry.is_file():
+        yield Path(name)
+        return
+    with as_file(entry) as path:
+        yield path
+
+
+def weights_sha256(tensors: dict[str, torch.Tensor]) -> str:
+    """Hash of weights, whatever the file says besides."""
+    return tensors_sha256(*(tensors[key] for key in sorted(tensors)))
+
+
+def _base_tensors(base: dict[str, str], path: Path) -> dict[str, torch.Tensor]:
+    """The weights that a file builds on, if they are there and still the same."""
+    name = base["name"]
+    with weights_file(name) as place:
+        beside = path.parent / place.name
+        found = place if place.is_file() else beside
+        if not found.is_file():
+            raise ScopeRegError(
+                f"it holds changes of {name}, which is not there",
+                where=str(path),
+                fix=f"put {place.name} beside it, or adapt again (scopereg adapt)",
+            )
+        tensors = read_stored(found).tensors
+    if weights_sha256(tensors) != base["sha256"]:
+        raise ScopeRegError(
+            f"it holds changes of {name}, whose weights are others by now",
+            where=str(path),
+            fix="bring back the weights that it was made from, with the version of scopereg that had them, or adapt "
+            "again (scopereg adapt)",
+        )
+    return tensors
+
+
+def _header(network: nn.Module, name: str, options: dict[str, Any], facts: dict[str, Any]) -> dict[str, str]:
+    if not networks.is_network(network, name, options):
+        raise ScopeRegError(
+            f"the network is no {name}: a {type(network).__name__} with other settings",
+            where="save_network(name)",
+            fix="pass the name and options that the network was created with",
+        )
+    return {"format": FORMAT, "network": name, "options": json.dumps(options), "facts": json.dumps(facts)}
 
 
 def _packed(value: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from scopereg.data.splits import Split, split_set
 from scopereg.data.store import VolumeSet
-from scopereg.devices import resolve_device
+from scopereg.devices import memory_in_words, resolve_device
 from scopereg.errors import ScopeRegError
+from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder, write_text
 from scopereg.networks.weights import load_network, save_network
 from scopereg.provenance import library_version, provenance
@@ -35,6 +35,7 @@ from scopereg.training.source import check_volumes
 from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
 
 MODEL, CHECKPOINT, RUN = "model.safetensors", "last.ckpt", "run.json"
+_LESS_MEMORY = "lower --batch, raise --frames-per-volume, or train on smaller volumes"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def train(
     if found is not None and found.get("finished"):
         return found
     device = resolve_device(machine.device)
-    with _on_device_errors(folder), Display(quiet) as display:
+    memory = memory_in_words("train", lambda: _kept(folder), _LESS_MEMORY)
+    with memory, Display(quiet) as display:
         run = _Run(volumes, split, settings, folder, device, facts, display)
         run.fit(machine)
     return run.report()
@@ -231,6 +233,11 @@ def _facts(volumes: VolumeSet, split: Split, settings: TrainSettings, machine: M
     }
 
 
+def _kept(folder: Path) -> str:
+    """What an error leaves of a run."""
+    return "the last checkpoint is whole" if (folder / CHECKPOINT).exists() else "nothing was written yet"
+
+
 def _found_run(folder: Path, settings: TrainSettings, facts: dict[str, Any]) -> dict[str, Any] | None:
     """run.json of an earlier call in this folder if it may be continued, None for a fresh folder."""
     checkpoint = folder / CHECKPOINT
@@ -278,37 +285,13 @@ def _quiet_lightning() -> Iterator[None]:
 def _interruptible(module: PoseTraining) -> Iterator[None]:
     """The first Ctrl-C ends the run in good order after the present step, the second at once."""
 
-    def ask(*_: Any) -> None:
+    def ask() -> None:
         module.stop_asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not the main thread: nobody presses Ctrl-C there
-        yield
-        return
-    try:
-        yield
+        with interruptible(ask):
+            yield
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes the second Ctrl-C an exit
             raise KeyboardInterrupt from None
         raise
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _on_device_errors(folder: Path) -> Iterator[None]:
-    """Errors of the machine in words; what the last checkpoint holds is not lost."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        text = str(error)
-        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "not enough memory" not in text:
-            raise
-        kept = "the last checkpoint is whole" if (folder / CHECKPOINT).exists() else "nothing was written yet"
-        raise ScopeRegError(
-            f"out of memory ({kept}): {text.splitlines()[0] if text else 'no more could be had'}",
-            where="train",
-            fix="lower --batch, raise --frames-per-volume, or train on smaller volumes",
-        ) from error

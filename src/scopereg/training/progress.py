@@ -5,21 +5,39 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scopereg.progress import say
 
 if TYPE_CHECKING:
     from scopereg.training.module import PoseTraining
+    from scopereg.training.schedule import Schedule
 
 _SECONDS_BETWEEN_UPDATES = 0.25
+
+
+class Standing(Protocol):
+    """How far a run is."""
+
+    step: int
+    seconds: float
+
+
+class Running(Protocol):
+    """A run that tells how far it is."""
+
+    @property
+    def state(self) -> Standing: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
 
 
 class Display(AbstractContextManager["Display"]):
     """What a run shows while it works."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self, quiet: bool = False, label: str = "training") -> None:
+        self.quiet, self.label = quiet, label
         self._bar: Any = None
         self._task: Any = None
         self._shown = 0.0
@@ -33,14 +51,14 @@ class Display(AbstractContextManager["Display"]):
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
             self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
             self._bar.start()
-            self._task = self._bar.add_task("training", total=1.0, left="")
+            self._task = self._bar.add_task(self.label, total=1.0, left="")
         return self
 
     def __exit__(self, *error: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def step(self, module: PoseTraining) -> None:
+    def step(self, module: Running) -> None:
         """After every step; cheap."""
         now = time.monotonic()
         if self._mark is None:
@@ -55,10 +73,13 @@ class Display(AbstractContextManager["Display"]):
 
     def validated(self, module: PoseTraining) -> None:
         """After every validation: one line."""
-        if self.quiet:
-            return
-        line = summary_line(module, self._rate(module))
-        (self._bar.console.print if self._bar is not None else say)(line)
+        if not self.quiet:
+            self.say(summary_line(module, self._rate(module)))
+
+    def say(self, line: str) -> None:
+        """One line, above the bar where there is one."""
+        if not self.quiet:
+            (self._bar.console.print if self._bar is not None else say)(line)
 
     def _rate(self, module: PoseTraining) -> float:
         """Frames per second since the last line, validation included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,16 +48,18 @@ class Batch(NamedTuple):
         return [value for value in self if value is not None]
 
 
-class FrameSource:
-    """Endless batches from a set of volumes that lives on the device. `rank` separates the processes of one run."""
+class Source(ABC):
+    """Endless batches drawn on a device, by step: `draw` tells how."""
 
-    def __init__(self, volumes: VolumeSet, settings: TrainSettings, rank: int = 0) -> None:
-        self.volumes, self.settings, self.rank = volumes, settings, rank
-        self.device = volumes.images.device
-        self.steps_at_once = STEPS_AT_ONCE.get(self.device.type, 1)
-        self.prompted = settings.network in PROMPTED and volumes.labels is not None
+    def __init__(self, device: torch.device, settings: TrainSettings) -> None:
+        self.device, self.settings = device, settings
+        self.steps_at_once = STEPS_AT_ONCE.get(device.type, 1)
         self._drawn: tuple[int, Batch] | None = None
-        self._pace = _Pace(self.device) if self.device.type == "cuda" else None
+        self._pace = _Pace(device) if device.type == "cuda" else None
+
+    @abstractmethod
+    def draw(self, index: int) -> Batch:
+        """The joined batches of steps index * steps_at_once and following."""
 
     def batch(self, step: int) -> Batch:
         """The batch of a step, the same whenever it is asked for."""
@@ -71,9 +74,17 @@ class FrameSource:
             self._pace.hold()
             self.batch(step)
 
+
+class FrameSource(Source):
+    """Batches from a set of volumes that lives on the device. `rank` separates the processes of one run."""
+
+    def __init__(self, volumes: VolumeSet, settings: TrainSettings, rank: int = 0) -> None:
+        super().__init__(volumes.images.device, settings)
+        self.volumes, self.rank = volumes, rank
+        self.prompted = settings.network in PROMPTED and volumes.labels is not None
+
     @torch.no_grad()
     def draw(self, index: int) -> Batch:
-        """The joined batches of steps index * steps_at_once and following."""
         settings = self.settings
         generator = generator_for("training frames", settings.seed, self.rank, index, device=self.device)
         count = self.steps_at_once * settings.batch // settings.frames_per_volume

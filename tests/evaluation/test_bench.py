@@ -1,0 +1,483 @@
+"""The speed table: what it counts, how it measures, what it leaves behind, and what happens when something fails."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scopereg import __version__
+from scopereg.cli import main, parse
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation import bench, contender
+from scopereg.evaluation.contender import Contender
+from scopereg.evaluation.cost import count_gflops, published_cost
+from scopereg.evaluation.floor import Ceilings, floor_s, measure_ceilings
+from scopereg.evaluation.forms import METHODS, Form, Runner, Setting, forms_of, make_runner
+from scopereg.evaluation.stages import Stages
+from scopereg.evaluation.work import USES, Cells, Work, form_work, stage_work
+from scopereg.networks import ScopeReg, create
+from scopereg.networks.streaming import Streaming
+from scopereg.options import BenchOptions
+
+CPU = torch.device("cpu")
+SCOPE_REG = ["as published", "forward", "whole", "streaming"]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# a run from beginning to end; volumes of 32 pixels are too small for EUReg
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    path: Path
+    status: int
+    said: str
+    rows: list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    path = tmp_path_factory.mktemp("bench") / "speed.csv"
+    words = ["--resolutions", "32", "--seconds", "0.05", "--stages", "--seed", "7", "--device", "cpu", "-o", str(path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["scopereg", "bench", *words])
+        ended, said = run_main(["bench", *words])
+    return Done(path, ended, said, rows_of(path))
+
+
+def run_main(words: list[str]) -> tuple[int, str]:
+    """Status, and all that was said."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = main(words)
+    return status, said.getvalue()
+
+
+def test_every_form_has_a_row_and_numbers(done: Done) -> None:
+    named = [(row["method"], row["form"]) for row in done.rows]
+    assert named == [
+        *(("scope-reg", form) for form in SCOPE_REG),
+        ("scope-reg-3", "whole"),
+        ("scope-reg-3", "streaming"),
+        ("eureg", "forward"),
+    ]
+    for row in done.rows[:-1]:
+        assert row["note"] == ""
+        assert row["parameters"] == "6494901"
+        assert row["precision"] == "float32"
+        assert 0 < float(row["p50_ms"]) <= float(row["p95_ms"])
+        assert int(row["frames"]) >= int(row["blocks"]) >= bench.LEAST_BLOCKS
+        assert float(row["gflops_with_scans"]) > float(row["gflops"]) > 0
+        assert (row["prepare_ms"] != "") == (row["form"] == "streaming")
+
+
+def test_ratios_are_to_the_published_form_of_the_same_run(done: Done) -> None:
+    first = float(done.rows[0]["fps"])
+    assert done.rows[0]["ratio"] == "1"
+    for row in done.rows[:-1]:
+        assert float(row["ratio"]) == pytest.approx(float(row["fps"]) / first, rel=1e-4)
+
+
+def test_a_row_that_cannot_be_does_not_stop_the_others(done: Done) -> None:
+    assert done.status == 1
+    assert done.rows[-1]["fps"] == done.rows[-1]["ratio"] == done.rows[-1]["blocks"].strip("0") == ""
+    assert "at least (16, 64, 64)" in done.rows[-1]["note"]
+    assert "eureg, 32: the reference has the shape (32, 32, 32)" in done.said
+
+
+def test_rows_tell_what_they_were_made_with(done: Done) -> None:
+    for row in done.rows:
+        assert row["seed"] == "7"
+        assert row["command"].startswith("scopereg bench --resolutions 32 --seconds 0.05 --stages --seed 7")
+        assert row["device"] == f"cpu ({torch.get_num_threads()} threads)"
+        assert f"torch {torch.__version__}" in row["versions"]
+        assert row["machine"].endswith("cores")
+        assert row["scopereg"] == __version__
+        assert row["system"]
+        assert row["made"].startswith("20")
+
+
+def test_memory_on_a_cpu_is_left_empty_and_that_is_said(done: Done) -> None:
+    assert {row["peak_mib"] + row["frame_peak_mib"] for row in done.rows} == {""}
+    assert "Memory is told on CUDA devices alone" in done.said
+
+
+def test_a_log_has_one_line_per_row_and_the_table_all_of_them(done: Done) -> None:
+    lines = [line for line in done.said.splitlines() if " FPS, p50 " in line]
+    assert len(lines) == len(done.rows) - 1
+    assert "scope-reg with 3 looks, streaming" in done.said
+    assert "6.49" in done.said
+
+
+def test_the_plot_shows_something(done: Done) -> None:
+    picture = matplotlib.image.imread(done.path.with_suffix(".png"))
+    assert picture.shape[1] > 1000
+    assert float(picture.std()) > 0.02
+
+
+def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
+    rows = rows_of(done.path.with_name("speed-stages.csv"))
+    plain = {row["stage"]: row for row in rows if row["method"] == "scope-reg"}
+    everything = {name for form, names in USES.items() if form != "look" for name in names}
+    copies = {name for name in everything if name.startswith("copy")}
+    sums = {"a frame, streaming", "a volume, prepared", "a frame and its volume, whole"}
+    assert plain.keys() == (everything - copies) | sums
+    for column in ("mflop", "mib", "floor_us", "measured_us"):
+        parts = [float(plain[name][column]) for name in USES["streaming"] if name not in copies]
+        assert float(plain["a frame, streaming"][column]) == pytest.approx(sum(parts), rel=1e-3)
+    for row in rows:
+        assert float(row["times_floor"]) == pytest.approx(float(row["measured_us"]) / float(row["floor_us"]), rel=1e-3)
+    looks = {row["stage"] for row in rows if row["method"] == "scope-reg-3"} - plain.keys()
+    assert looks == {"volume seen from the pose", "each further look"}
+    assert "TFLOP/s in products" in done.said
+
+
+# what is counted
+
+
+@pytest.mark.parametrize("shape", [(32, 64, 64), (13, 27, 38)], ids=str)
+def test_the_published_form_is_counted_as_fvcore_does(shape: tuple[int, int, int]) -> None:
+    wanted = published_cost(scope_reg(), shape)
+    found = form_work("as published", Cells(shape))
+    assert found.gflops == pytest.approx(wanted.gflops, rel=1e-6)
+    assert found.gflops_with_scans == pytest.approx(wanted.total_gflops, rel=1e-6)
+
+
+@pytest.mark.parametrize("stride", [8, 4])
+def test_the_forward_pass_is_counted_as_fvcore_does(stride: int) -> None:
+    wanted = count_gflops(scope_reg(depth_stride=stride), (24, 40, 64))
+    assert form_work("forward", Cells((24, 40, 64), stride)).gflops == pytest.approx(wanted, rel=1e-6)
+
+
+class Traced(nn.Module):
+    """A streaming form as a module, which is what fvcore takes."""
+
+    def __init__(self, streaming: Streaming, form: str) -> None:
+        super().__init__()
+        self.streaming, self.form = streaming, form
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, slices: Tensor, volumes: Tensor) -> Tensor:
+        with torch.no_grad():
+            if self.form == "whole":
+                return self.streaming.whole(slices, volumes[0]).translation
+            return self.streaming.locate(self.streaming.prepare(volumes[0]), slices).translation
+
+
+@pytest.mark.parametrize(("options", "looks"), [({}, 1), ({"matching": True, "looks": 3}, 3)], ids=str)
+def test_what_streaming_computes_is_what_is_counted(options: dict[str, Any], looks: int) -> None:
+    shape = (16, 32, 40)
+    counted = count_gflops(Traced(Streaming(scope_reg(**options)), "whole"), shape)
+    found = form_work("whole", Cells(shape), looks=looks, matching="matching" in options)
+    assert found.gflops == pytest.approx(counted, rel=2e-3)
+
+
+def test_the_paper_s_figures_and_what_streaming_saves() -> None:
+    for size, published in ((128, 8.6), (192, 19.4), (384, 77.7), (512, 138.2)):
+        cells = Cells((32, size, size))
+        assert form_work("as published", cells).gflops == pytest.approx(published, abs=0.06)
+        order = [form_work(form, cells).gflops_with_scans for form in SCOPE_REG]
+        assert order == sorted(order, reverse=True)
+    assert form_work("streaming", cells, looks=3).scans > 2.9 * form_work("streaming", cells).scans
+
+
+def scope_reg(**options: Any) -> ScopeReg:
+    torch.manual_seed(0)
+    network = create("scope-reg", **options).eval()
+    assert isinstance(network, ScopeReg)
+    return network
+
+
+# the floor
+
+
+def test_a_floor_is_the_slower_of_computing_and_moving_and_then_the_link() -> None:
+    ceilings = Ceilings(100.0, float_product_flops=20.0, float_flops=10.0, bytes=50.0, link_bytes=5.0)
+    assert floor_s(Work(products=100, bytes=50), ceilings) == 2.0
+    assert floor_s(Work(products=100, bytes=500), ceilings) == 10.0
+    assert floor_s(Work(float_products=20, least_floats=30), ceilings) == 5.0
+    assert floor_s(Work(bytes=50, link_bytes=10), ceilings) == 3.0
+
+
+def test_reduced_precision_moves_less_and_computes_the_same() -> None:
+    full, half = (stage_work(Cells((32, 64, 64)), item) for item in (4, 2))
+    assert full.keys() == {name for names in USES.values() for name in names}
+    assert half["3D encoder"].bytes < 0.6 * full["3D encoder"].bytes
+    assert half["3D encoder"].products == full["3D encoder"].products
+    assert half["feature scan"] == full["feature scan"]
+
+
+def test_ceilings_are_measured() -> None:
+    found = measure_ceilings(CPU, torch.float32, seconds=0.01)
+    assert found.product_flops == found.float_product_flops == found.float_flops > 1e9
+    assert found.link_bytes == found.bytes > 1e8
+
+
+@pytest.mark.parametrize("options", [{}, {"matching": True, "reach": 1.75, "depth_stride": 4}], ids=str)
+def test_stages_one_after_another_are_what_streaming_does(options: dict[str, Any]) -> None:
+    network = scope_reg(**options)
+    with torch.no_grad():
+        network.decoder.depth_gate.linear.weight.normal_(std=0.3)
+        network.decoder.coordinate_scan.write.weight.mul_(4)
+    streaming = Streaming(network)
+    generator = torch.Generator().manual_seed(1)
+    frame, volume = torch.rand(1, 24, 32, generator=generator), torch.rand(16, 24, 32, generator=generator)
+    wanted = streaming.locate(streaming.prepare(volume), frame)
+    stages = Stages(streaming, frame, volume)
+    for found, expected in zip(stages.located, wanted, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    with torch.inference_mode():
+        scanned = stages.table["planes, scanned"]()
+    torch.testing.assert_close(scanned[0], wanted.coordinates, rtol=1e-3, atol=1e-3)
+
+
+# forms
+
+
+def test_all_forms_of_a_network_give_one_pose() -> None:
+    setting = Setting(32, CPU, seed=3)
+    poses = [make_runner(Form("scope-reg", form), setting).call() for form in SCOPE_REG]
+    for pose in poses:
+        assert pose.shape == (1, 12)
+        torch.testing.assert_close(pose, poses[0], rtol=0, atol=2e-3)
+    assert float((poses[0] - make_runner(Form("scope-reg-3", "whole"), setting).call()).abs().max()) > 1e-4
+
+
+def test_the_published_form_comes_first_and_nothing_twice() -> None:
+    assert forms_of(["eureg", "scope-reg", "eureg"]) == [
+        *(Form("scope-reg", form) for form in SCOPE_REG),
+        Form("eureg", "forward"),
+    ]
+    assert {Form(name, form).label for name, method in METHODS.items() for form in method.forms} >= {
+        "scope-reg, as published",
+        "scope-reg with 3 looks, whole",
+        "dreamreg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "scope-rge"], "did you mean 'scope-reg'"),
+        (["--methods", "scope-reg", "echo"], "unknown method 'echo'"),
+        (["--resolutions", "128", "4"], "a resolution of 4"),
+        (["--seconds", "0"], "0 seconds"),
+        (["-o", "table.xlsx"], "is no .csv file"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contender, "make_runner", lambda form, setting: pytest.fail("it began"))
+    with pytest.raises(ScopeRegError, match=said):
+        bench.run(parse("bench", words))
+
+
+# measuring, with runners that do nothing but take their time, on a clock of their own
+
+
+CALL_S, CALLS = 2.0**-10, 16  # of a runner, and its calls in a block: binary fractions add up exactly
+SECONDS = str(bench.BLOCKS * CALLS * CALL_S)
+
+
+class Clock:
+    """Time passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def runner(self, seconds: float = CALL_S, before: Callable[[], Any] = lambda: None) -> Runner:
+        def call() -> Tensor:
+            before()
+            self.now_s += seconds
+            return torch.zeros(1, 12)
+
+        return Runner(call, 1, "float32")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(contender, "time", made)
+    return made
+
+
+Fake = Callable[..., tuple[int, list[dict[str, str]]]]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    """Runs the bench with a maker of runners of one's own; gives the status and the rows."""
+
+    def run(make: Callable[[Form, Setting], Runner], *words: str) -> tuple[int, list[dict[str, str]]]:
+        monkeypatch.setattr(contender, "make_runner", make)
+        monkeypatch.setattr(bench, "_draw", lambda *_: [])
+        path = tmp_path / "bench.csv"
+        words = ("--methods", "scope-reg", "--resolutions", "16", *words)
+        status = bench.run(parse("bench", ["--seconds", SECONDS, "--device", "cpu", "-o", str(path), *words]))
+        return status, rows_of(path)
+
+    return run
+
+
+def test_rows_take_turns_block_by_block(fake: Fake, clock: Clock) -> None:
+    order: list[str] = []
+
+    def make(form: Form, setting: Setting) -> Runner:
+        return clock.runner(before=lambda: order.append(form.name))
+
+    status, rows = fake(make)
+    assert status == 0
+    turns = [name for name, before in zip(order, ["", *order], strict=False) if name != before]
+    assert turns == SCOPE_REG * (1 + bench.BLOCKS)  # made, then five blocks
+    assert {(row["frames"], row["blocks"], row["fps"]) for row in rows} == {("80", "5", "1024")}
+
+
+def test_a_clock_that_slows_down_favours_no_row(fake: Fake, clock: Clock) -> None:
+    """Every call takes longer than the one before, by half in the end: one row after another, the last would lose."""
+    calls = [0]
+
+    def make(form: Form, setting: Setting) -> Runner:
+        def before() -> None:
+            calls[0] += 1
+            clock.now_s += 1e-6 * calls[0]
+
+        return clock.runner(before=before)
+
+    _, rows = fake(make)
+    assert calls[0] > 150
+    for row in rows:
+        assert float(row["ratio"]) == pytest.approx(1, abs=0.04)
+
+
+def test_speed_is_the_median_of_blocks_and_latency_of_all_calls() -> None:
+    found = Contender(Form("scope-reg", "whole"), Setting(16, CPU))
+    found.blocks = [[0.01] * 4, [0.1] * 2, [0.02] * 3]
+    row = found.row(first_fps=25.0)
+    assert row.fps == pytest.approx(50.0)
+    assert row.ratio == pytest.approx(2.0)
+    assert row.p50_ms == pytest.approx(20.0)
+    assert row.p95_ms == pytest.approx(100.0)
+    assert (row.frames, row.blocks) == (9, 3)
+
+
+def test_a_slow_row_is_measured_three_times_and_no_more(fake: Fake, clock: Clock) -> None:
+    _, rows = fake(lambda form, setting: clock.runner(0.1), "--methods", "scope-reg-3")
+    assert (rows[0]["frames"], rows[0]["blocks"]) == ("3", "3")
+    assert rows[0]["ratio"] == ""  # nothing to compare with
+
+
+def test_what_breaks_is_named_and_the_others_go_on(fake: Fake, clock: Clock) -> None:
+    def make(form: Form, setting: Setting) -> Runner:
+        if form.name == "forward":
+            raise ModuleNotFoundError("No module named 'wings'")
+        left = iter(range(3 + 2 * (1 + CALLS) + 5))  # breaks in its third block
+        return clock.runner(before=(lambda: next(left)) if form.name == "whole" else (lambda: None))
+
+    status, rows = fake(make)
+    assert status == 1
+    assert rows[1]["note"] == "ModuleNotFoundError: No module named 'wings'"
+    assert rows[2]["note"].startswith("StopIteration")
+    assert [row["blocks"] for row in rows] == ["5", "0", "0", "5"]
+    assert [row["fps"] for row in rows] == ["1024", "", "", "1024"]
+
+
+@pytest.mark.parametrize(("fits_alone", "note"), [(True, "measured alone"), (False, "out of memory: CUDA out")])
+def test_what_does_not_fit_beside_the_others_is_tried_alone(
+    fake: Fake, clock: Clock, fits_alone: bool, note: str
+) -> None:
+    tries: list[str] = []
+
+    def make(form: Form, setting: Setting) -> Runner:
+        tries.append(form.name)
+        if form.name == "streaming" and not (fits_alone and tries.count("streaming") > 1):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+        return clock.runner()
+
+    status, rows = fake(make)
+    assert tries == [*SCOPE_REG, "streaming"]
+    assert status == (0 if fits_alone else 1)
+    assert rows[-1]["note"].startswith(note)
+    assert (rows[-1]["fps"] != "") == fits_alone
+    assert "more" not in rows[-1]["note"]
+
+
+def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    # Three first calls of each row, five blocks with a call before each; then in the second row's first block.
+    calls = iter(range(4 * (3 + 5 * (1 + CALLS)) + 4 * 3 + 1 + CALLS + 5))
+
+    def interrupt() -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+
+    status, rows = fake(lambda form, setting: clock.runner(before=interrupt), "--resolutions", "16", "24", "32")
+    assert status == bench.INTERRUPTED
+    assert [row["form"] for row in rows if row["resolution"] == "16"] == SCOPE_REG
+    assert all(row["blocks"] == "5" and row["ratio"] for row in rows if row["resolution"] == "16")
+    later = [(row["resolution"], row["form"], row["blocks"]) for row in rows[4:]]
+    assert later == [("24", "as published", "1")]
+    assert "what was measured is kept" in capsys.readouterr().err
+
+
+# a machine that has torch and little else
+
+
+def test_a_bare_machine_has_the_same_options() -> None:
+    words = ["-o", "o.csv", "--methods", "eureg", "--resolutions", "64", "96", "--seconds", "1", "--seed", "4"]
+    for given in ([], words, ["--precision", "float32", "--stages", "--device", "cpu"]):
+        ours, theirs = parse("bench", given), vars(bench.parser().parse_args(given))
+        assert theirs.keys() == {entry.name for entry in dataclasses.fields(BenchOptions)}
+        for name, value in vars(ours).items():
+            same = tuple(theirs[name]) if isinstance(theirs[name], list) else theirs[name]
+            assert same == value, name
+
+
+def test_it_runs_where_little_is_installed(tmp_path: Path) -> None:
+    absent = ("SimpleITK", "tyro", "fvcore", "pydicom", "safetensors", "jaxtyping", "ray", "pytorch_lightning")
+    code = (
+        f"import sys, runpy\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        "runpy.run_module('scopereg.evaluation.bench', run_name='__main__', alter_sys=True)"
+    )
+    words = ["--out", str(tmp_path / "b.csv"), "--resolutions", "64", "--seconds", "0.01", "--methods", "eureg"]
+    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    (row,) = rows_of(tmp_path / "b.csv")
+    assert row["command"].startswith(f"python -m scopereg.evaluation.bench --out {tmp_path / 'b.csv'} --resolutions 64")
+    assert (row["gflops"], row["gflops_with_scans"]) == ("", "")  # fvcore counts the baselines
+    assert float(row["fps"]) > 0
+    assert (tmp_path / "b.png").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_memory_and_stages_on_a_gpu(tmp_path: Path) -> None:
+    words = ["--resolutions", "64", "--seconds", "0.1", "--stages", "--device", "cuda", "-o", str(tmp_path / "b.csv")]
+    before = torch.cuda.memory_allocated()
+    status, said = run_main(["bench", *words])
+    assert status == 0, said
+    for row in rows_of(tmp_path / "b.csv"):
+        weights_mib = int(row["parameters"]) * (4 if row["precision"] == "float32" else 2) / 2**20
+        assert 0.5 * weights_mib < float(row["frame_peak_mib"]) <= float(row["peak_mib"]) < 2000
+    rows = rows_of(tmp_path / "b-stages.csv")
+    assert {"copy of frame and pose", "copy of the volume"} <= {row["stage"] for row in rows}
+    assert all(0 < float(row["measured_us"]) < 1e5 for row in rows)
+    assert torch.cuda.memory_allocated() - before < 128 * 2**20  # nothing is left behind but workspaces
