@@ -398,7 +398,31 @@ class CalibrateOptions:
 
 
 @dataclass(frozen=True)
-class RegisterOptions:
+class FrameReading:
+    """What a frame's file may leave open."""
+
+    spacing: tuple[float, ...] = ()
+    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
+    region: int | None = None
+    """Ultrasound region of a DICOM image, where it has several pictures."""
+    calibration: Path | None = None
+    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
+
+
+@dataclass(frozen=True)
+class VolumeReading:
+    """What a volume's file may leave open."""
+
+    volume_spacing: tuple[float, ...] = ()
+    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
+    volume_index: int | None = None
+    """Point in time, where the volume's file holds several."""
+    series: str | None = None
+    """DICOM series, where the volume's folder holds several."""
+
+
+@dataclass(frozen=True)
+class RegisterOptions(VolumeReading, FrameReading):
     """Find where frames lie in a volume, and write the transforms.
 
     FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT
@@ -424,18 +448,6 @@ class RegisterOptions:
     """Pose file from the tracker's world to the volume, where these are not the same."""
     index: int | None = None
     """Number of the frame in a cine, from 0."""
-    spacing: tuple[float, ...] = ()
-    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
-    region: int | None = None
-    """Ultrasound region of a DICOM image, where it has several pictures."""
-    calibration: Path | None = None
-    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
-    volume_spacing: tuple[float, ...] = ()
-    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
-    volume_index: int | None = None
-    """Point in time, where the volume's file holds several."""
-    series: str | None = None
-    """DICOM series, where the volume's folder holds several."""
     convention: ConventionName = "slicer"
     """Direction of .tfm and .h5. slicer: 3D Slicer puts the frame in place. itk-resample: ITK cuts the volume."""
     format: PoseFormat = "tfm"
@@ -453,7 +465,7 @@ class RegisterOptions:
 
 
 @dataclass(frozen=True)
-class TrackOptions(TrackSettings):
+class TrackOptions(TrackSettings, VolumeReading, FrameReading):
     """Follow a probe through the frames of a sequence, and write their poses.
 
     SEQUENCE is a PLUS sequence, a cine, a multi-frame file, or a folder of frames that are taken by name. Each frame is
@@ -478,24 +490,12 @@ class TrackOptions(TrackSettings):
     """Compare with where the sequence's own tracker puts the frames."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
-    spacing: tuple[float, ...] = ()
-    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
-    region: int | None = None
-    """Ultrasound region of a DICOM image, where it has several pictures."""
-    calibration: Path | None = None
-    """Configuration of PLUS (XML) with the transform from Image to Probe, for PLUS sequences."""
-    volume_spacing: tuple[float, ...] = ()
-    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
-    volume_index: int | None = None
-    """Point in time, where the volume's file holds several."""
-    series: str | None = None
-    """DICOM series, where the volume's folder holds several."""
     device: DeviceName = "auto"
     """Where networks and the refinement run."""
 
 
 @dataclass(frozen=True)
-class AdaptOptions(AdaptSettings):
+class AdaptOptions(AdaptSettings, VolumeReading):
     """Make a network better at one volume, from frames drawn in the volume itself, and write what changed.
 
     The file is small: it holds the weights that learned and names those that it builds on. It is used like any other:
@@ -506,12 +506,6 @@ class AdaptOptions(AdaptSettings):
     """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("patient.safetensors")
     """File for the weights (.safetensors); an earlier one stays until the new one is whole."""
-    volume_spacing: tuple[float, ...] = ()
-    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
-    volume_index: int | None = None
-    """Point in time, where the volume's file holds several."""
-    series: str | None = None
-    """DICOM series, where the volume's folder holds several."""
     device: DeviceName = "auto"
     """Where the network learns."""
 
