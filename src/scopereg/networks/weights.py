@@ -21,7 +21,7 @@ from scopereg.io.tensors import read_tensors, write_tensors
 from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-1"
-_SHIPPED = files("scopereg") / "weights"
+SHIPPED = files("scopereg") / "weights"
 
 
 class Stored(NamedTuple):
@@ -121,7 +121,7 @@ def read_stored(path: Path | str) -> Stored:
 @contextmanager
 def weights_file(name: Path | str) -> Iterator[Path]:
     """The file of a model of the package by its name; any other name is a path already."""
-    entry = _SHIPPED / f"{name}.safetensors"
+    entry = SHIPPED / f"{name}.safetensors"
     if Path(name).suffix == ".safetensors" or not entry.is_file():
         yield Path(name)
         return

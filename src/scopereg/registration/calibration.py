@@ -12,7 +12,7 @@ from torch import nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import write_text
-from scopereg.provenance import tensors_sha256
+from scopereg.networks.weights import weights_sha256
 from scopereg.registration.confidence import Gauge
 from scopereg.registration.signs import SIGNS, WORSE
 
@@ -67,8 +67,7 @@ def path_beside(weights: Path | str) -> Path:
 
 def fingerprint(network: nn.Module) -> str:
     """Hash of the weights."""
-    tensors = network.state_dict()
-    return tensors_sha256(*(tensors[name] for name in sorted(tensors)))
+    return weights_sha256(network.state_dict())
 
 
 def read_calibration(path: Path | str) -> Calibration:

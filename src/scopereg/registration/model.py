@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +18,20 @@ from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
-from scopereg.networks.weights import load_network, read_facts
+from scopereg.networks.weights import SHIPPED, load_network, read_facts, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 
 if TYPE_CHECKING:
     from scopereg.registration.session import Session
 
-_SHIPPED = files("scopereg") / "weights"
 _LEAST_PIXELS = 16  # that a similarity takes
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
 def names() -> tuple[str, ...]:
     """Models that come with the package."""
-    return tuple(sorted(entry.name.removesuffix(".safetensors") for entry in _SHIPPED.iterdir() if _is_weights(entry)))
+    return tuple(sorted(entry.name.removesuffix(".safetensors") for entry in SHIPPED.iterdir() if _is_weights(entry)))
 
 
 def _is_weights(entry: Any) -> bool:
@@ -57,7 +55,7 @@ class Registrar:
     @property
     def card(self) -> str:
         """What the model was trained on, how well it does and what it cannot do."""
-        entry = _SHIPPED / f"{self.name}.md"
+        entry = SHIPPED / f"{self.name}.md"
         return entry.read_text(encoding="utf-8") if entry.is_file() else "no model card: weights of your own"
 
     @cached_property
@@ -101,7 +99,7 @@ def load(name: Path | str, device: str = "auto") -> Registrar:
     """
     place = resolve_device(device)
     if str(name) in names():
-        with as_file(_SHIPPED / f"{name}.safetensors") as path:
+        with weights_file(name) as path:
             return _open(str(name), path, place)
     if Path(name).suffix != ".safetensors":
         raise ScopeRegError(
