@@ -116,6 +116,19 @@ def test_a_closed_session_says_so_and_keeps_nothing(echo: Registrar, patients: l
         session.register(frames_of(patients[0])[0])
 
 
+def test_results_know_what_was_registered(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    frames = frames_of(patients[0])
+    volume = patients[0].volume
+    with echo.prepare(volume) as session:
+        for result, frame in zip(session.register_all(frames), frames, strict=True):
+            assert result.frame is frame
+            assert result.volume is session.volume
+    single = echo.register(frames[0], volume)
+    assert single.frame is frames[0]
+    assert single.volume is not None
+    assert single.volume.shape == volume.shape
+
+
 def test_thousands_of_frames_leak_nothing(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     """Live tensors after many frames as after few."""
     small = Volume(patients[0].volume.array[:16, :16, :16].contiguous(), patients[0].spacing_mm)

@@ -107,7 +107,8 @@ class Session:
         found = self.locate(images) if self.registrar.calibration is None else self.examine(images)
         done = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
-        return [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
+        results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
+        return [replace(one, frame=frame, volume=self.volume) for one, frame in zip(results, frames, strict=True)]
 
     def locate(self, images: Tensor) -> Found:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
