@@ -13,7 +13,7 @@ from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import geodesic_angle_deg
 from scopereg.networks import ScopeReg, create
-from scopereg.networks.folded import FoldedEncoder, pool_volume
+from scopereg.networks.folded import FoldedEncoder, pool_plane, pool_volume
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.streaming import Located, Streaming
 
@@ -119,6 +119,12 @@ def test_a_folded_encoder_is_the_encoder() -> None:
 def test_pooling_by_planes_is_pooling(shape: tuple[int, int, int], stride: int | tuple[int, int, int]) -> None:
     x = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
     assert torch.equal(pool_volume(x, stride), torch.nn.functional.max_pool3d(x, 3, stride, 1))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (7, 9), (1, 6), (2, 1), (64, 64)])
+def test_pooling_by_rows_and_columns_is_pooling(shape: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0)).relu()
+    assert torch.equal(pool_plane(x), torch.nn.functional.max_pool2d(x, 3, 2, 1))
 
 
 def test_bfloat16_moves_a_trained_network_s_pose_by_little() -> None:

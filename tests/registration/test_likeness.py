@@ -72,3 +72,15 @@ def test_gradients_are_those_of_x_y_and_z_in_this_order() -> None:
     found = gradients(2 * x + 3 * y - z)
     torch.testing.assert_close(found.flatten(1).mean(1), torch.tensor([2.0, 3.0, -1.0]))
     assert not gradients(torch.rand(1, 4, 4))[2].any(), "one plane has no slope across"
+
+
+def test_a_blur_made_where_nothing_is_learned_can_be_learned_through() -> None:
+    image = torch.rand(1, 9, 11, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        wanted = blur(image, 1.7).clone()
+    free = image.clone().requires_grad_()
+    found = blur(free, 1.7)
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), wanted)
+    assert free.grad is not None
+    assert bool(free.grad.isfinite().all())

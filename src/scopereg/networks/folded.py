@@ -74,10 +74,15 @@ class FoldedEncoder:
         x = image.to(self.dtype)
         x = blocks_of(x, self.axes) if self.blocked else x
         x = self.stem.relu(x)
-        x = pool_volume(x, self.pool.stride) if self.blocked and self.axes == 3 else self.pool(x)
+        x = self._pooled(x)
         for block in self.blocks:
             x = block(x)
         return x
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        if self.blocked and self.axes == 3:
+            return pool_volume(x, self.pool.stride)
+        return pool_plane(x) if self.axes == 2 and not x.is_cuda else self.pool(x)
 
     def _block(self, block: BasicBlock) -> Block:
         first, first_norm, _, second, second_norm = block.residual
@@ -118,6 +123,16 @@ def pool_volume(x: Tensor, stride: int | tuple[int, ...]) -> Tensor:
     before, behind = torch.cat([edge, pooled[:, :-1]], 1), torch.cat([pooled[:, 1:], edge], 1)
     across = torch.maximum(torch.maximum(before[:, ::along], pooled[:, ::along]), behind[:, ::along])
     return across.transpose(1, 2).contiguous(memory_format=torch.channels_last_3d)
+
+
+def pool_plane(x: Tensor) -> Tensor:
+    """Max-pooling of (B, C, H, W) without negative values, 3 wide, stride 2, border 1: over rows, then columns.
+
+    On a CPU PyTorch's own walks pixel by pixel and takes eight times as long.
+    """
+    x = F.pad(x, (1, 1, 1, 1))
+    x = torch.maximum(torch.maximum(x[:, :, 0:-2:2], x[:, :, 1:-1:2]), x[:, :, 2::2])
+    return torch.maximum(torch.maximum(x[..., 0:-2:2], x[..., 1:-1:2]), x[..., 2::2])
 
 
 def can_fold(encoder: Encoder) -> bool:

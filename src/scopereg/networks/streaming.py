@@ -37,6 +37,7 @@ class Prepared(NamedTuple):
     states: Tensor | None  # (1, K, D', L, S, 4), of the coordinate scan; None: it is to be scanned for each frame
     lattice: Lattice
     shape: tuple[int, int, int]  # of the volume as given
+    wide: Tensor | None = None  # (1, D', L, C' + G), tokens and what their coordinate gates are made of: further looks
 
 
 class Located(NamedTuple):
@@ -93,7 +94,11 @@ class Streaming:
         tokens = self._mapped(features, self.volume_map).flatten(2, 3).float()
         lattice = lattice._replace(reach=self.reach)
         states = self._states(tokens, lattice) if table else None
-        return Prepared(tokens, states, lattice, tuple(volume.shape))  # type: ignore[arg-type]
+        wide = None
+        if self.looks > 1 and self.device.type == "cpu":
+            # The map of tokens seen from elsewhere is the map of all, seen from there: one product for all looks.
+            wide = torch.cat([tokens, F.linear(tokens, self.coordinate_map[0])], -1)
+        return Prepared(tokens, states, lattice, tuple(volume.shape), wide)  # type: ignore[arg-type]
 
     @torch.inference_mode()
     def locate(self, prepared: Prepared, slices: Tensor) -> Located:
@@ -119,9 +124,11 @@ class Streaming:
         found = self._decode(gates, x_s, prepared.tokens, prepared)
         fit = self._fit(prepared.lattice, *found)
         for _ in range(self.looks - 1):
-            tokens = prepared.tokens.expand(len(gates.step), -1, -1, -1)
+            tokens = prepared.tokens if prepared.wide is None else prepared.wide
+            tokens = tokens.expand(len(gates.step), -1, -1, -1)
             seen = seen_from(tokens, prepared.lattice._replace(reach=1.0), fit.rotation, fit.translation)
-            coordinates, evidence = self._decode(gates, x_s, seen, prepared._replace(states=None))
+            x_v, mapped = (seen, None) if prepared.wide is None else seen.tensor_split([WIDTH], -1)
+            coordinates, evidence = self._decode(gates, x_s, x_v, prepared._replace(states=None), mapped)
             found = place(coordinates, fit.rotation, fit.translation), evidence
             fit = self._fit(prepared.lattice, *found)
         return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
@@ -133,18 +140,20 @@ class Streaming:
         gates = split_gates(mapped[..., : _SIZES.columns], _SIZES)
         return gates, mapped[..., _SIZES.columns :].float() if self.matching else None
 
-    def _decode(self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
-        """Coordinates (B, L, 3) and evidence (B, L) from volume tokens (1 or B, D', L, C')."""
+    def _decode(
+        self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: Prepared, mapped: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Coordinates (B, L, 3) and evidence (B, L) from volume tokens (1 or B, D', L, C'), mapped where they are."""
         lattice = prepared.lattice
         order = lattice.orders(self.device)
         many = x_v.expand(len(gates.step), -1, -1, -1)
         fused = directional_scan(many, gates.step, self.decay, gates.write, gates.read, self.skip, order)
         if x_s is not None:
-            fused = torch.addcmul(fused, x_s[:, None], x_v)
+            fused.addcmul_(x_s[:, None], x_v)  # nobody else has it
         logits = self._product(fused, self.depth_map)
         if prepared.states is not None:
             return weigh_planes(logits, self.depth_decay, prepared.states, gates.coordinate_read)
-        step, write = self._coordinate_gates(many)
+        step, write = self._coordinate_gates(many, mapped)
         points = lattice.volume_points(self.device)
         moments = coordinate_scan(points, step, self.coordinate_decay, write, gates.coordinate_read, order)
         return weigh_planes(logits, self.depth_decay, moments, None)
@@ -154,10 +163,10 @@ class Streaming:
         points = lattice.volume_points(self.device)
         return coordinate_states(points, step, self.coordinate_decay, write, lattice.orders(self.device))
 
-    def _coordinate_gates(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Step (B, K, D', L) and write gate (B, K, D', L, S)."""
-        mapped = positive(self._product(tokens, self.coordinate_map))
-        step, write = mapped.split([DIRECTIONS, DIRECTIONS * STATES], -1)
+    def _coordinate_gates(self, tokens: Tensor, mapped: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Step (B, K, D', L) and write gate (B, K, D', L, S), of tokens or of what they were mapped to without bias."""
+        gates = self._product(tokens, self.coordinate_map) if mapped is None else mapped + self.coordinate_map[1]
+        step, write = positive(gates).split([DIRECTIONS, DIRECTIONS * STATES], -1)
         return step.movedim(-1, 1), write.unflatten(-1, (DIRECTIONS, STATES)).movedim(-2, 1)
 
     def _fit(self, lattice: Lattice, coordinates: Tensor, evidence: Tensor) -> Fit:

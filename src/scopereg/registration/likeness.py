@@ -6,6 +6,8 @@ between, relative to its surroundings, is the anatomy.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -42,13 +44,27 @@ def blur(images: Tensor, sigma: float) -> Tensor:
 
     As products with a matrix per axis: on a CPU many times faster than convolutions of one channel.
     """
+    # On a GPU the matrices may be part of a recording, which owns what is made within it: nothing of it is kept.
+    make = _kept_weights if images.device.type == "cpu" else _gaussian_weights
     for axis in range(1, images.ndim):
-        places = torch.arange(images.shape[axis], device=images.device, dtype=images.dtype)
-        apart = places[:, None] - places
-        weights = torch.exp(-apart.square() / (2 * sigma**2)) * (apart.abs() <= 3 * sigma)
-        weights = weights / weights.sum(1, keepdim=True)
+        weights = make(images.shape[axis], sigma, images.device, images.dtype)
         images = (images.movedim(axis, -1) @ weights.T).movedim(-1, axis)
     return images
+
+
+def _gaussian_weights(count: int, sigma: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """What each of `count` pixels has of each other: (count, count)."""
+    places = torch.arange(count, device=device, dtype=dtype)
+    apart = places[:, None] - places
+    weights = torch.exp(-apart.square() / (2 * sigma**2)) * (apart.abs() <= 3 * sigma)
+    return weights / weights.sum(1, keepdim=True)
+
+
+@lru_cache(maxsize=32)
+def _kept_weights(count: int, sigma: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The same, made once: a frame is blurred twenty times, and the matrices took longer than the products."""
+    with torch.inference_mode(False):  # what is made in that mode is of no use outside of it
+        return _gaussian_weights(count, sigma, device, dtype)
 
 
 def gradients(volume: Tensor) -> Tensor:
