@@ -9,19 +9,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint browser docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
 
 # A file stays in one process, since its tests share what is slow to make; tests/conftest.py says in which order.
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Chromium for the tests of the viewer, from Debian's packages; where that cannot be, these tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium here and none could be installed: the tests in a browser will be skipped"
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py

@@ -2,18 +2,22 @@
 
 The scanner is a process of its own, as PLUS would be; both ends read the clock of the machine. The first rows time the
 transport of a frame of 640 x 480, checksums, packing and the making of the `Frame` included; pyigtl stands beside
-it. The last rows run the whole loop: a frame of 128 x 128 is sent, received, located and its pose sent back.
+it. The last rows run the whole loop: a frame of 128 x 128 is sent, received, located, its pose sent back and its
+picture sent to a page of the viewer, a process of its own that answers at once and draws nothing. Frames are located
+one at a time with all threads, and two at once with half of them each, as `scopereg live` does on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import multiprocessing
 import statistics
+import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection as Pipe
@@ -23,16 +27,21 @@ from typing import Any
 import numpy as np
 import pyigtl
 import torch
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from scopereg import Frame, Pose
 from scopereg.live.connection import Connection
-from scopereg.live.loop import Loop, Update
+from scopereg.live.loop import Loop, Register, Update
 from scopereg.live.messages import Message, frame_of, image_message, transform_message
 from scopereg.live.publish import Publisher
+from scopereg.live.scene import Plan, Scene
 from scopereg.live.server import Server
 from scopereg.live.sources import IgtlSource
 from scopereg.provenance import library_versions
 from scopereg.registration.result import Result
+from scopereg.viewer.live_show import LiveShow, Rooms
+from scopereg.viewer.web import WebServer
 
 WARM_UP = 10
 POSE = Pose.from_euler_deg((10, 20, 30), (1, 2, 3))
@@ -111,11 +120,28 @@ def pyigtl_scanner(pipe: Pipe, stream: Stream) -> None:
     pipe.send(back_ms)
 
 
+def page(pipe: Pipe, port: int) -> None:
+    """A page of the viewer: how old its pictures are when they come."""
+    ages_ms: list[float] = []
+    host = f"127.0.0.1:{port}"
+    with connect(f"ws://{host}/ws", origin=f"http://{host}", compression=None) as socket:  # type: ignore[arg-type]
+        pipe.send(True)
+        with suppress(ConnectionClosed):
+            while True:
+                message = socket.recv()
+                if isinstance(message, bytes):
+                    (length,) = struct.unpack_from("<I", message)
+                    header = json.loads(message[4 : 4 + length])
+                    ages_ms.append((time.time() - header["time_s"]) * 1e3)
+                    socket.send(json.dumps({"do": "shown", "number": header["number"]}))
+    pipe.send(ages_ms)
+
+
 @contextmanager
-def process(target: Callable[..., None], stream: Stream) -> Iterator[Pipe]:
+def process(target: Callable[..., None], argument: Any) -> Iterator[Pipe]:
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
-    running = context.Process(target=target, args=(far, stream), daemon=True)
+    running = context.Process(target=target, args=(far, argument), daemon=True)
     running.start()
     yield near
     running.join(10)
@@ -181,16 +207,25 @@ def there_and_back_pyigtl(stream: Stream) -> dict[str, list[float]]:
     return {"image in, transform back, pyigtl": back_ms}
 
 
-def end_to_end(stream: Stream, register: Callable[[Frame], Result]) -> dict[str, list[float]]:
-    """The whole loop: frames from a scanner, poses back to it."""
+def end_to_end(stream: Stream, scene: Scene, register: Register, workers: int) -> dict[str, list[float]]:
+    """The whole loop: frames from a scanner, poses back to it, pictures to a page."""
     updates: list[Update] = []
-    with Server(port=0) as server, process(scanner, stream) as pipe:
+    with Server(port=0) as server, process(scanner, stream) as pipe, ExitStack() as stack:
         publisher = Publisher(server)
-        loop = Loop(IgtlSource("127.0.0.1", pipe.recv()), register, [publisher, updates.append]).start()
+        loop = Loop(IgtlSource("127.0.0.1", pipe.recv()), register, [publisher, updates.append], workers=workers)
+        show = LiveShow(loop, scene, lambda volume, name: scene, Rooms(Path()))
+        web = WebServer(show, port=0).start()
+        show.wake = web.wake
+        loop.listen(show)
+        shown = stack.enter_context(process(page, web.port))
+        shown.recv()
+        loop.start()
         pipe.send(server.port)
         back_ms = pipe.recv()
         loop.stop()
         publisher.close()
+        web.close()
+        ages_ms = shown.recv()
     failed = [update.error for update in updates if update.error is not None]
     print(
         f"  {len(updates)} of {stream.count} frames located, {len(failed)} failed, {loop.counters()['dropped']} dropped"
@@ -198,18 +233,21 @@ def end_to_end(stream: Stream, register: Callable[[Frame], Result]) -> dict[str,
     return {
         "frame arrived to result": [update.latency_ms for update in updates],
         "frame sent to transform back": back_ms,
+        "frame sent to page": ages_ms,
     }
 
 
-def row(name: str, size: str, method: str, times_ms: list[float]) -> dict[str, Any]:
+def row(name: str, size: str, method: str, times_ms: list[float], stream: Stream, workers: int = 1) -> dict[str, Any]:
     kept = times_ms[WARM_UP:]
     return {
         "what": name,
         "pixels": size,
         "method": method,
         "frames": len(kept),
+        "frames_per_s": round(len(times_ms) / stream.count * stream.rate_hz, 1),
         "median_ms": round(statistics.median(kept), 2),
         "p95_ms": round(float(np.percentile(kept, 95)), 2),
+        "workers": workers,
         "threads": torch.get_num_threads(),
         "versions": " ".join(f"{k} {v}" for k, v in library_versions().items() if k in ("torch", "numpy"))
         + f" pyigtl {version('pyigtl')}",
@@ -232,7 +270,7 @@ def main() -> None:
     stream = Stream(large, 0.2, options.frames + WARM_UP, options.rate)
     rows = []
     for measure in (to_source, to_server, there_and_back, there_and_back_pyigtl):
-        rows += [row(name, "640x480", "", times) for name, times in measure(stream).items()]
+        rows += [row(name, "640x480", "", times, stream) for name, times in measure(stream).items()]
         print(rows[-1], flush=True)
     rows += loop_rows(options.method, options.frames + WARM_UP, options.rate)
     if options.out:
@@ -246,18 +284,19 @@ def loop_rows(method: str, count: int, rate_hz: float) -> list[dict[str, Any]]:
     """The whole loop on frames of a phantom, with a method and with none."""
     from scopereg.data import phantom
     from scopereg.geometry import sample_poses
-    from scopereg.registration.locator import Locator
 
     patient = phantom.create("echo", seed=100_000)
     images = patient.acquire(*sample_poses(16, 10, patient.shape, torch.Generator().manual_seed(0))).images
     stream = Stream(images.numpy(), patient.spacing_mm, count, rate_hz)
-    locator = Locator(patient.volume, method)
-    locator.locate(Frame(images[0], patient.spacing_mm, (0, 0)))  # warm up
+    scene = Scene(patient.volume, "phantom", Plan(method))
+    scene.register(Frame(images[0], patient.spacing_mm, (0, 0)))  # warm up
     rows = []
-    for name, register in (("none", stand_in), (method, locator.locate)):
-        measured = end_to_end(stream, register)
-        rows += [row(what, "128x128", name, times) for what, times in measured.items()]
-        print(*rows[-2:], sep="\n", flush=True)
+    threads = torch.get_num_threads()
+    for name, register, workers in (("none", stand_in, 1), (method, scene.register, 1), (method, scene.register, 2)):
+        torch.set_num_threads(max(threads // workers, 1))
+        measured = end_to_end(stream, scene, register, workers)
+        rows += [row(what, "128x128", name, times, stream, workers) for what, times in measured.items()]
+        print(*rows[-3:], sep="\n", flush=True)
     return rows
 
 

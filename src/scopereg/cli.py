@@ -40,6 +40,18 @@ VERBS = {
         "follow a probe through the frames of a sequence",
         "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
     ),
+    "live": Verb(
+        "LiveOptions",
+        "scopereg.live.command:run",
+        "register frames as they come; browser, 3D Slicer",
+        "scopereg live volume.nii.gz --source plus:sweep.igs.mha",
+    ),
+    "view": Verb(
+        "ViewOptions",
+        "scopereg.viewer.command:run",
+        "show finished registrations in the browser",
+        "scopereg view pose.json --data images",
+    ),
     "adapt": Verb(
         "AdaptOptions",
         "scopereg.registration.adaptation.command:run",
@@ -77,7 +89,7 @@ VERBS = {
         "ReportOptions",
         "scopereg.evaluation.page:run",
         "write one HTML page about results, with pictures",
-        "scopereg report out/evaluate -o report.html --dataset echo",
+        "scopereg report out/evaluate out/track -o report.html --dataset echo",
     ),
     "train": Verb(
         "TrainOptions",

@@ -32,9 +32,8 @@ EXTRAS = {
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl",),
-    "view": ("starlette", "uvicorn"),
+    "view": ("starlette", "uvicorn", "websockets"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
-    "notebook": ("ipyniivue",),
     "cluster": ("ray",),
 }
 CORE = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")

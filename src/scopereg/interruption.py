@@ -1,4 +1,4 @@
-"""Interruption: the first Ctrl-C asks a run to end in good order, the second ends it at once."""
+"""Interruption: the first Ctrl-C asks a run to end in good order, the second ends it at once. SIGTERM asks too."""
 
 from __future__ import annotations
 
@@ -25,3 +25,17 @@ def interruptible(ask: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def terminable(ask: Callable[[], None]) -> Iterator[None]:
+    """Call `ask` when the system wants the process to end (SIGTERM)."""
+    try:
+        before = signal.signal(signal.SIGTERM, lambda *_: ask())
+    except ValueError:  # not the main thread: no signal arrives there
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

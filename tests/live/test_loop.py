@@ -256,3 +256,45 @@ def test_stopping_does_not_wait_for_ever_for_a_registration() -> None:
     release.set()
     assert loop.wait(5)
     Loop(replay(3), locate).stop()  # never started
+
+
+def test_several_workers_keep_the_order_and_use_the_time() -> None:
+    """Frames that take longer and shorter, three at once: every update in turn, none lost, none mixed up."""
+    numbers: list[int] = []
+    busy, most = 0, 0
+    lock = threading.Lock()
+
+    def slow(frame: Frame) -> Result:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.03 if number_of(frame) % 3 == 0 else 0.005)
+        with lock:
+            busy -= 1
+        if number_of(frame) % 5 == 0:
+            raise RegistrationError("lost", where="test", fix="none")
+        return locate(frame)
+
+    def listen(update: Update) -> None:
+        numbers.append(update.number)
+        if update.result is not None:
+            assert update.result.pose.translation_mm[0] == number_of(update.frame)
+
+    with Loop(replay(60, rate_hz=200), slow, [listen], workers=3) as loop:
+        assert loop.wait(20)
+        counters = loop.counters()
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert most > 1
+    assert counters["taken"] == len(numbers) == counters["registered"] + counters["failed"]
+    assert "listener_errors" not in counters
+
+
+def test_a_step_gives_one_frame_to_one_of_several_workers() -> None:
+    updates: list[Update] = []
+    with Loop(replay(20), locate, [updates.append], paused=True, workers=3) as loop:
+        for count in (1, 2, 3):
+            loop.step()
+            assert wait_until(lambda count=count: len(updates) == count)  # type: ignore[misc]
+        time.sleep(0.3)
+        assert [number_of(update.frame) for update in updates] == [1, 2, 3]

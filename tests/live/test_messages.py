@@ -338,7 +338,8 @@ def test_no_body_does_more_than_raise_an_error(kind: str, version: int, data: st
 
 
 def test_without_pyigtl_everything_imports_and_what_needs_it_tells_how_to_get_it() -> None:
-    modules = [path.stem for path in Path(messages.__file__).parent.glob("*.py")]
+    verb = {"command", "scene", "status"}  # read volumes and write to terminals
+    modules = [path.stem for path in Path(messages.__file__).parent.glob("*.py") if path.stem not in verb]
     assert {"messages", "connection", "server", "sources", "loop", "publish", "mailbox"} <= set(modules)
     absent = ("pyigtl", "crcmod", "SimpleITK", "pydicom", "scipy", "rich", "tyro", "starlette", "uvicorn")
     code = (

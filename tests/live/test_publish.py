@@ -62,6 +62,7 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
         "confidence": 0.874,
         "expected_mm": None,
         "reason": "well lit",
+        "light": "green",
         "method": "test",
         "latency_ms": 30.5,
         "frames_per_s": 25.0,

@@ -8,7 +8,7 @@ import pytest
 
 from scopereg import Pose
 from scopereg.errors import ScopeRegError
-from scopereg.live.trust import Trust, trust_in
+from scopereg.live.trust import Trust, light_of, trust_in
 from scopereg.registration.result import Result
 
 PLAIN = Result(Pose.identity(), "test", 1.0, 0.5)
@@ -36,3 +36,21 @@ def test_no_result_is_not_ok() -> None:
     error = ScopeRegError("too little\n of the frame", where="frame", fix="move")
     assert trust_in(None, error) == Trust(False, None, None, "too little of the frame")
     assert not trust_in(None).ok
+
+
+@pytest.mark.parametrize(
+    ("belongs", "ok", "light"),
+    [
+        (True, True, "green"),
+        (None, True, "green"),
+        (True, False, "amber"),
+        (None, None, "amber"),
+        (False, False, "red"),
+    ],
+)
+def test_the_light_of_a_result(belongs: bool | None, ok: bool | None, light: str) -> None:
+    assert light_of(replace(PLAIN, belongs=belongs, ok=ok)) == light
+
+
+def test_what_was_not_found_is_red() -> None:
+    assert light_of(None) == "red"

@@ -47,15 +47,22 @@ Listener = Callable[[Update], None]
 
 
 class Loop:
-    """Runs in a thread of its own; all methods may be called from any other.
+    """Runs in threads of its own; all methods may be called from any other.
 
-    `register` finds the pose of a frame; what it raises is counted and told, and the next frame is taken. Listeners are
-    called in this thread, one after the other, and should be quick; what they raise is counted. The loop starts the
-    source and closes it.
+    `register` finds the pose of a frame; what it raises is counted and told, and the next frame is taken. With several
+    `workers` it is called for as many frames at once, from as many threads: more frames per second where one frame
+    cannot use all cores. Updates come in the order of the frames all the same. Listeners are called one after the
+    other, never two at once, and should be quick; what they raise is counted. The loop starts the source and closes it.
     """
 
     def __init__(
-        self, source: Source, register: Register, listeners: Iterable[Listener] = (), *, paused: bool = False
+        self,
+        source: Source,
+        register: Register,
+        listeners: Iterable[Listener] = (),
+        *,
+        paused: bool = False,
+        workers: int = 1,
     ) -> None:
         self.source = source
         self._register = register
@@ -65,18 +72,31 @@ class Loop:
         self._change = threading.Condition()
         self._paused, self._steps, self._stopped = paused, 0, False
         self._recorder: Recorder | None = None
-        self._thread = threading.Thread(target=self._run, name="scopereg-live-loop", daemon=True)
+        self._taking = threading.Lock()  # who holds it waits for the next frame
+        self._taken = 0
+        self._told = 0  # number of the last update; guarded by `_turn`, as the pace is
+        self._turn = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"scopereg-live-loop-{worker}", daemon=True)
+            for worker in range(workers)
+        ]
 
     def start(self) -> Loop:
         if self._paused:
             self.source.pause()
         self.source.start()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     @property
     def running(self) -> bool:
-        return self._thread.is_alive()
+        return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ran, and takes no more frames."""
+        return all(thread.ident is not None and not thread.is_alive() for thread in self._threads)
 
     @property
     def paused(self) -> bool:
@@ -100,14 +120,14 @@ class Loop:
     def resume(self) -> None:
         with self._change:
             self._paused, self._steps = False, 0
-            self._change.notify()
+            self._change.notify_all()
         self.source.resume()
 
     def step(self) -> None:
         """While paused: locate one more frame, the next of a recording or the newest of a scanner."""
         with self._change:
             self._steps += 1
-            self._change.notify()
+            self._change.notify_all()
         self.source.step()
 
     def use(self, register: Register) -> None:
@@ -145,19 +165,18 @@ class Loop:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the source has no more frames or the loop is stopped; whether that came in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self._join(timeout_s)
+        return not self.running
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the loop, close the source, write a recording that runs."""
         with self._change:
             self._stopped = True
-            self._change.notify()
+            self._change.notify_all()
         self.source.close()
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+        self._join(timeout_s)
         self.end_recording()
-        if self._thread.is_alive():
+        if self.running:
             raise ScopeRegError(
                 f"the registration of a frame takes longer than {timeout_s:g} s",
                 where="Loop.stop",
@@ -170,23 +189,40 @@ class Loop:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _join(self, timeout_s: float | None) -> None:
+        """Wait for all threads, no longer than that in all."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(None if end_s is None else max(end_s - time.monotonic(), 0.0))
+
     def _run(self) -> None:
-        number = 0
         while self._may_go_on():
-            try:
-                arrival = self.source.latest(_TICK_S)
-                ended = arrival is None and self.source.finished
-            except Exception as error:  # sources count their own; this one did not
-                self._counters.add("source_errors", error)
-                time.sleep(_TICK_S)
-                continue
-            if ended:
+            with self._taking:
+                number, arrival = self._take()
+            if number < 0:
                 return
             if arrival is not None:
-                number += 1
-                with self._change:
-                    self._steps = max(self._steps - 1, 0)
-                self._tell(self._locate(arrival, number))
+                self._finish(arrival, number, self._locate(arrival))
+
+    def _take(self) -> tuple[int, Arrival | None]:
+        """The next frame and its number; no frame if none came yet, a negative number if none will."""
+        with self._change:
+            if self._stopped or (self._paused and not self._steps):
+                return 0, None  # another thread took the one that was asked for
+        try:
+            arrival = self.source.latest(_TICK_S)
+            ended = arrival is None and self.source.finished
+        except Exception as error:  # sources count their own; this one did not
+            self._counters.add("source_errors", error)
+            time.sleep(_TICK_S)
+            return 0, None
+        if arrival is None:
+            return (-1 if ended else 0), None
+        with self._change:
+            self._steps = max(self._steps - 1, 0)
+        self._taken += 1
+        return self._taken, arrival
 
     def _may_go_on(self) -> bool:
         """Wait while paused; False when the loop is to end."""
@@ -194,7 +230,8 @@ class Loop:
             self._change.wait_for(lambda: self._stopped or not self._paused or self._steps > 0)
             return not self._stopped
 
-    def _locate(self, arrival: Arrival, number: int) -> Update:
+    def _locate(self, arrival: Arrival) -> tuple[Result | None, ScopeRegError | None, float]:
+        """What was found, or why nothing was, and how many ms it took."""
         result: Result | None = None
         error: ScopeRegError | None = None
         begin_s = time.perf_counter()
@@ -206,21 +243,33 @@ class Loop:
             error = ScopeRegError(
                 f"{type(fault).__name__}: {fault}", where="registration", fix="report it with the frame that caused it"
             )
-        done_s = time.perf_counter()
-        self._counters.add("registered" if error is None else "failed", error)
-        return Update(
-            number,
-            arrival.frame,
-            result,
-            error,
-            frame_number=arrival.number,
-            time_s=arrival.time_s,
-            arrived_s=arrival.arrived_s,
-            done_s=done_s,
-            register_ms=(done_s - begin_s) * 1e3,
-            rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
-            counters=self.counters(),
-        )
+        return result, error, (time.perf_counter() - begin_s) * 1e3
+
+    def _finish(
+        self, arrival: Arrival, number: int, located: tuple[Result | None, ScopeRegError | None, float]
+    ) -> None:
+        """Tell what became of a frame, after those before it."""
+        result, error, register_ms = located
+        with self._turn:
+            self._turn.wait_for(lambda: self._told == number - 1)
+            done_s = time.perf_counter()
+            self._counters.add("registered" if error is None else "failed", error)
+            update = Update(
+                number,
+                arrival.frame,
+                result,
+                error,
+                frame_number=arrival.number,
+                time_s=arrival.time_s,
+                arrived_s=arrival.arrived_s,
+                done_s=done_s,
+                register_ms=register_ms,
+                rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
+                counters=self.counters(),
+            )
+            self._tell(update)
+            self._told = number
+            self._turn.notify_all()
 
     def _tell(self, update: Update) -> None:
         for listener in self._listeners:

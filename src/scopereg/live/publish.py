@@ -31,7 +31,7 @@ from scopereg.live.messages import (
     transform_message,
 )
 from scopereg.live.server import Server
-from scopereg.live.trust import Trust, trust_in
+from scopereg.live.trust import Trust, light_of, trust_in
 from scopereg.registration.result import Result
 
 STATUS_NAME, TEXT_NAME, CUT_NAME = "Registration", "RegistrationInfo", "Cut_Volume"
@@ -101,6 +101,7 @@ def _as_json(update: Update, trust: Trust) -> str:
     facts = {
         "number": update.number,
         **trust._asdict(),
+        "light": light_of(update.result),
         "method": update.result.method if update.result is not None else None,
         "latency_ms": round(update.latency_ms, 1),
         "frames_per_s": round(update.rates.frames_per_s, 1),

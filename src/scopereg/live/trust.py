@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from scopereg.errors import ScopeRegError
 from scopereg.registration.result import Result
+
+Light = Literal["green", "amber", "red"]
 
 
 class Trust(NamedTuple):
@@ -35,6 +37,13 @@ def trust_in(result: Result | None, error: ScopeRegError | None = None) -> Trust
     return Trust(
         result.ok is not False, _number(result.confidence), _number(result.expected_mm), " ".join(result.reason.split())
     )
+
+
+def light_of(result: Result | None) -> Light:
+    """Green: believe it. Amber: it may well be wrong, or nobody can tell. Red: not of this volume, or not found."""
+    if result is None or result.belongs is False:
+        return "red"
+    return "green" if result.ok else "amber"
 
 
 def _number(value: float) -> float | None:

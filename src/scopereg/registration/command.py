@@ -16,7 +16,7 @@ from scopereg.io.cine import Cine
 from scopereg.io.files import output_folder
 from scopereg.io.transforms import ENDINGS
 from scopereg.io.volumes import FORMATS
-from scopereg.options import RegisterOptions, TrackOptions
+from scopereg.options import LiveOptions, RegisterOptions, TrackOptions
 from scopereg.registration.batch import Job, Reading, Workshop, workshop, write_result
 from scopereg.registration.notes import image_line, reader_notes
 from scopereg.registration.start import TRACKER
@@ -48,7 +48,7 @@ def run(options: RegisterOptions) -> int:
     return run_batch(options, batch_job(options, reading))
 
 
-def reading_of(options: RegisterOptions | TrackOptions) -> Reading:
+def reading_of(options: RegisterOptions | TrackOptions | LiveOptions) -> Reading:
     """How the files are read."""
     assert options.volume is not None
     return Reading(

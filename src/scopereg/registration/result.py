@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from scopereg.images import Frame, Volume
     from scopereg.io.transforms import Convention
+    from scopereg.viewer.page import Shown
 
 
 class RegistrationError(ScopeRegError):
@@ -85,6 +86,16 @@ class Result:
         return write_pose(
             self.pose, path, convention=convention, frame=self.frame, volume=self.volume, facts=self.facts
         )
+
+    def show(self) -> Shown:
+        """Look at it: the frame in the volume, beside its cut, and the verdict; in a notebook, or else in the browser.
+
+        Nothing is sent anywhere: the page holds all that it needs. Frame and volume must be known, as they are in what
+        `scopereg.register` gives.
+        """
+        from scopereg.viewer.page import show
+
+        return show([self])
 
 
 def _number(value: float) -> float | None:

@@ -1,0 +1,91 @@
+"""Report: what scopereg says of one frame, read from its STRING or, with less in it, from its STATUS."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+LIGHTS = ("green", "amber", "red")
+OK = 1  # code of a STATUS that says so
+
+
+class Report(NamedTuple):
+    """What is not told is None, or empty."""
+
+    ok: bool
+    light: str  # one of LIGHTS
+    reason: str = ""
+    number: int | None = None  # of frames that were sought, from 1
+    confidence: float | None = None  # 0 to 1
+    expected_mm: float | None = None
+    latency_ms: float | None = None  # from the arrival of the frame at scopereg to its result
+    frames_per_s: float | None = None
+    method: str = ""  # empty also where nothing was found
+
+    @property
+    def details(self) -> str:
+        """The numbers in one line. What to expect of a pose is left out where there is none to believe."""
+        parts = (
+            _said("expected error {:.1f} mm", None if self.light == "red" else self.expected_mm),
+            _said("confidence {:.0f} %", None if self.confidence is None else 100 * self.confidence),
+            _said("latency {:.0f} ms", self.latency_ms),
+            _said("{:.1f} frames/s", self.frames_per_s),
+            _said("frame {}", self.number),
+        )
+        return ", ".join(part for part in parts if part)
+
+
+def report_of_text(text: str | None) -> Report | None:
+    """The report in a STRING called RegistrationInfo; None for anything that is none."""
+    try:
+        facts = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(facts, dict) or not isinstance(facts.get("ok"), bool):
+        return None
+    number = _number(facts.get("number"))
+    report = Report(
+        facts["ok"],
+        "red",
+        _words(facts.get("reason")),
+        None if number is None else int(number),
+        _number(facts.get("confidence")),
+        _number(facts.get("expected_mm")),
+        _number(facts.get("latency_ms")),
+        _number(facts.get("frames_per_s")),
+        _words(facts.get("method")),
+    )
+    light = facts.get("light")
+    return report._replace(light=light if light in LIGHTS else _light(report))
+
+
+def report_of_status(code: int, percent: int, text: str | None) -> Report:
+    """The report in a STATUS called Registration: its subcode is the confidence in percent, 0 where there is none."""
+    ok = code == OK
+    return Report(ok, "green" if ok else "amber" if percent > 0 else "red", _words(text), confidence=percent / 100)
+
+
+def _light(report: Report) -> str:
+    """For a sender that does not name the light itself.
+
+    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all. A method
+    without calibration, which expects no error, calls everything ok: then nobody can tell.
+    """
+    if not report.method or (not report.ok and not report.confidence):
+        return "red"
+    return "green" if report.ok and report.expected_mm is not None else "amber"
+
+
+def _said(pattern: str, value: float | None) -> str:
+    return "" if value is None else pattern.format(value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _words(value: Any) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""

@@ -1,0 +1,213 @@
+"""Finished registrations: what `scopereg register` and `scopereg track` wrote, with the images found again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.images import Frame, Volume
+from scopereg.io.cine import Cine
+from scopereg.io.frames import read_cine
+from scopereg.io.transforms import JSON_FORMAT, read_pose
+from scopereg.io.volume_files import read_volume
+from scopereg.provenance import tensors_sha256
+from scopereg.registration.poses_table import read_table
+from scopereg.registration.result import Result
+
+_TABLES = ("poses.csv", "track.csv")
+_NUMBERS = ("confidence", "expected_mm", "bound_mm", "similarity", "time_ms")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where images are, and what their files leave open."""
+
+    folders: tuple[Path, ...] = ()  # or the files themselves, looked at first to last
+    volume: Path | None = None
+    volume_spacing_mm: tuple[float, ...] | None = None
+    volume_index: int | None = None
+    series: str | None = None
+    spacing_mm: tuple[float, ...] | None = None
+    region: int | None = None
+    calibration: Path | None = None
+
+    def find(self, name: str, beside: Path) -> Path:
+        """A file by its name, or by its path below one of the folders."""
+        for place in (*self.folders, beside, Path()):
+            if place.is_file() and place.name == Path(name).name:
+                return place
+            if (place / name).exists():
+                return place / name
+        for place in self.folders:
+            found = next((path for path in sorted(place.rglob(Path(name).name)) if place.is_dir()), None)
+            if found is not None:
+                return found
+        raise ScopeRegError(f"{name} is not found", where=str(beside), fix="tell its folder: --data FOLDER")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One result as it was written; `open` gets its images."""
+
+    name: str
+    source: Path  # file that tells it
+    pose: Pose
+    frame_file: str
+    facts: Mapping[str, Any]
+    index: int | None = None  # of the frame in its file
+    frame: Mapping[str, Any] = field(default_factory=dict)  # what was written of the images
+    volume: Mapping[str, Any] = field(default_factory=dict)
+
+    def result(self) -> Result:
+        """What was found, without images."""
+        numbers: dict[str, Any] = {name: _float(self.facts.get(name)) for name in _NUMBERS}
+        ok, belongs = _truth(self.facts.get("ok")), _truth(self.facts.get("belongs"))
+        if belongs is None and ok is False and (numbers["confidence"] == 0 or self.facts.get("state") == "lost"):
+            belongs = False  # tables have no column for it
+        words: dict[str, Any] = {name: str(self.facts.get(name) or "") for name in ("method", "reason")}
+        return Result(self.pose, belongs=belongs, ok=ok, **words, **numbers)
+
+    @property
+    def error_mm(self) -> float:
+        """Against a tracker, where one was compared with."""
+        return _float(self.facts.get("error_mm"))
+
+    def open(self, images: Images) -> Result:
+        """With its frame and its volume."""
+        frame = self._frame(images)
+        volume = self._volume(images)
+        return replace(self.result(), frame=frame, volume=volume)
+
+    def _frame(self, images: Images) -> Frame:
+        path = images.find(self.frame_file, self.source.parent)
+        spacing = images.spacing_mm or _given_spacing(self.frame)
+        region = images.region if images.region is not None else self.frame.get("region")
+        frame: Frame = _cine(path, spacing, region, images.calibration)[self.index or 0]
+        if not self.frame:
+            return frame
+        _check_same(frame, self.frame, path)
+        # The pose holds for the millimetres that the frame had then.
+        return replace(frame, spacing_mm=tuple(self.frame["spacing_mm"]), origin_mm=tuple(self.frame["origin_mm"]))
+
+    def _volume(self, images: Images) -> Volume:
+        name = self.volume.get("file")
+        if images.volume is None and not name:
+            raise ScopeRegError(
+                f"{self.source.name} does not name its volume", where=str(self.source), fix="tell it: --volume FILE"
+            )
+        path = images.volume or images.find(str(name), self.source.parent)
+        spacing = images.volume_spacing_mm or _given_spacing(self.volume)
+        volume = _read_volume(path, spacing, images.volume_index, images.series)
+        if images.volume is None:
+            _check_same(volume, self.volume, path)
+        return volume
+
+
+def read_results(paths: Sequence[Path]) -> list[Finished]:
+    """The results of files and folders, in order."""
+    found = [result for path in paths for result in _of_path(path)]
+    if not found:
+        raise ScopeRegError(
+            "there is no result with a pose",
+            where=" ".join(map(str, paths)) or "scopereg view",
+            fix="pass pose.json or poses.csv of scopereg register, track.csv of scopereg track, or a folder of them",
+        )
+    return found
+
+
+def _of_path(path: Path) -> Iterator[Finished]:
+    if path.is_dir():
+        tables = [path / name for name in _TABLES if (path / name).is_file()]
+        for file in tables or sorted(path.glob("*.json")):
+            if file.suffix == ".csv" or _is_pose(file):
+                yield from _of_path(file)
+    elif path.suffix.lower() == ".csv":
+        yield from _of_table(path)
+    else:
+        yield _of_json(path)
+
+
+def _is_pose(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8")).get("format") == JSON_FORMAT)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _of_json(path: Path) -> Finished:
+    if path.suffix.lower() != ".json":
+        raise ScopeRegError(
+            f"a {path.suffix or 'file without ending'} does not name its images",
+            where=str(path),
+            fix="pass JSON: scopereg register ... -o pose.json",
+        )
+    pose = read_pose(path)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    frame, volume = record.get("frame") or {}, record.get("volume") or {}
+    if not frame.get("file"):
+        raise ScopeRegError("it does not name its frame", where=str(path), fix="pass a file of scopereg register")
+    facts = record.get("result") or {}
+    index = frame.get("index")
+    several = frame.get("frames_in_file", 1) > 1
+    name = f"{frame['file']} frame {index}" if several else str(frame["file"])
+    return Finished(name, path, pose, str(frame["file"]), facts, index, frame, volume)
+
+
+def _of_table(path: Path) -> Iterator[Finished]:
+    table = read_table(path)  # tells what is wrong with it
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts: dict[str, int] = {}
+    for name, _, _ in table:
+        counts[name] = counts.get(name, 0) + 1
+    for (name, index, pose), row in zip(table, rows, strict=True):
+        if pose is not None:
+            shown = f"{name} frame {index}" if counts[name] > 1 else name
+            yield Finished(shown, path, pose, name, row, index)
+
+
+@lru_cache(maxsize=4)
+def _cine(path: Path, spacing_mm: tuple[float, ...] | None, region: int | None, calibration: Path | None) -> Cine:
+    return read_cine(path, spacing_mm=spacing_mm, region=region, calibration=calibration)
+
+
+@lru_cache(maxsize=2)
+def _read_volume(path: Path, spacing_mm: tuple[float, ...] | None, index: int | None, series: str | None) -> Volume:
+    return read_volume(path, spacing_mm=spacing_mm, index=index, series=series)
+
+
+def _given_spacing(record: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The size of pixels that somebody told when it was registered: files do not."""
+    return tuple(record["spacing_mm"]) if record.get("spacing_from") == "given" else None
+
+
+def _check_same(image: Frame | Volume, record: Mapping[str, Any], path: Path) -> None:
+    wanted = record.get("pixels_sha256")
+    if wanted is not None and tensors_sha256(image.array) != wanted:
+        raise ScopeRegError(
+            "it holds other pixels than what was registered",
+            where=str(path),
+            fix="tell where the right one is: --data FOLDER",
+        )
+
+
+def _truth(value: object) -> bool | None:
+    """Of JSON or of a table; None where nothing is said."""
+    if isinstance(value, bool):
+        return value
+    return {"yes": True, "no": False}.get(str(value))
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

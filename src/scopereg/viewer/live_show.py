@@ -1,0 +1,256 @@
+"""Live show: a running loop as the viewer shows and steers it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.images import Volume
+from scopereg.io.volume_files import read_volume
+from scopereg.live.counters import Counters
+from scopereg.live.loop import Loop, Update
+from scopereg.live.scene import Scene
+from scopereg.viewer.foreign import check_foreign, ending_of
+from scopereg.viewer.packets import live_facts, packet_of
+from scopereg.viewer.show import base_state
+from scopereg.viewer.voxels import Voxels, voxels_of
+
+SEQUENCE = ".igs.mha"
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
+_LISTED_S = 2.0  # how long a list of files is believed
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What a page may reach: folders, and how much it may bring."""
+
+    recordings: Path
+    volumes: Path | None = None
+    largest_upload: int = 0
+
+
+class _Shown(NamedTuple):
+    scene: Scene
+    voxels: Voxels
+
+
+class LiveShow:
+    """A loop, the scene that it works in, and how to get another one; a `Show` and a listener of the loop.
+
+    `more_counters` are those of other listeners, to be shown beside the loop's own.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        scene: Scene,
+        make_scene: Callable[[Volume, str], Scene],
+        rooms: Rooms,
+        *,
+        source: str = "",
+        more_counters: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self.counters = Counters()
+        self.wake: Callable[[], None] = lambda: None  # called when there is something new
+        self._loop, self._rooms, self._source = loop, rooms, source
+        self._make_scene, self._more_counters = make_scene, more_counters
+        first = _Shown(scene, voxels_of(scene.volume, scene.name, 1))
+        self._shown: tuple[_Shown, ...] = (first,)  # the present one, then the one before
+        self._latest: tuple[int, Update] | None = None  # its number counts what was shown
+        self._packed: tuple[int, bytes] | None = None
+        self._preparing = threading.Lock()
+        self._recording: Any = None
+        self._recorded: tuple[str, ...] = ()
+        self._listed: tuple[float, tuple[str, ...]] = (-_LISTED_S, ())
+
+    def __call__(self, update: Update) -> None:
+        """Keep the newest update; what is made of it is made when a page wants it."""
+        self._latest = (1 if self._latest is None else self._latest[0] + 1), update
+        self.wake()
+
+    @property
+    def largest_upload(self) -> int:
+        return self._rooms.largest_upload
+
+    def voxels(self) -> Voxels:
+        return self._shown[0].voxels
+
+    def state(self) -> dict[str, Any]:
+        shown, recording = self._shown[0], self._recording
+        can = ["pause", "step", "record"]
+        can += ["upload"] if self.largest_upload else []
+        can += ["choose"] if self._rooms.volumes is not None else []
+        return base_state(
+            "live",
+            volume=shown.voxels.state(),
+            volumes=list(self._volume_names()),
+            source=self._source,
+            method=shown.scene.method,
+            can=can,
+            paused=self._loop.paused,
+            recording=None if recording is None else {"name": recording.path.name, "frames": len(recording)},
+            recorded=list(self._recorded),
+            finished=self._loop.finished,
+            counters=self._all_counters(self._loop.counters()),
+            last_fault=self._loop.last_fault or self.counters.last_fault,
+        )
+
+    def packet(self) -> tuple[int, bytes] | None:
+        if self._latest is None:
+            return None
+        number, update = self._latest
+        if self._packed is None or self._packed[0] != number:
+            shown = self._shown_of(update)
+            facts = live_facts(update, shown.scene.error_mm(update.frame, update.result))
+            facts |= {"number": number, "counters": self._all_counters(update.counters)}
+            generation = shown.voxels.generation
+            packed = packet_of(update.frame, update.result, update.error, generation=generation, more=facts)
+            self._packed = number, packed
+        return self._packed
+
+    def do(self, request: Mapping[str, Any]) -> str:
+        actions: dict[str, Callable[[Mapping[str, Any]], str]] = {
+            "pause": lambda _: self._quietly(self._loop.pause),
+            "resume": lambda _: self._quietly(self._loop.resume),
+            "step": lambda _: self._quietly(self._loop.step),
+            "record": self._record,
+            "end_recording": lambda _: self.end_recording(),
+            "choose": self._choose,
+        }
+        action = actions.get(str(request.get("do")))
+        if action is None:
+            raise ScopeRegError(
+                f"unknown request {str(request.get('do'))[:40]!r}{did_you_mean(str(request.get('do'))[:40], actions)}",
+                where="web socket",
+                fix=f"use one of {', '.join(actions)}",
+            )
+        return action(request)
+
+    @property
+    def is_recording(self) -> bool:
+        return self._recording is not None
+
+    def record_to(self, path: Path) -> None:
+        """Record into a file from the next frame on."""
+        self._recording = self._loop.record(path)
+
+    def end_recording(self) -> str:
+        """Write the recording that runs."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            raise ScopeRegError("nothing is being recorded", where="record", fix="start a recording first")
+        path = self._loop.end_recording()
+        if path is None:
+            return "no frame came: nothing was written"
+        self._recorded = (*self._recorded, path.name)
+        return f"{path.name}: {len(recording)} frames"
+
+    def load(self, path: Path, name: str) -> None:
+        """Prepare another volume beside the loop, then let the loop work in it. One at a time."""
+        if not self._preparing.acquire(blocking=False):
+            raise ScopeRegError(
+                "another volume is being prepared", where=name, fix="wait until it is shown, then try again"
+            )
+        try:
+            check_foreign(path)
+            scene = self._make_scene(read_volume(path), name)
+            voxels = voxels_of(scene.volume, name, self._shown[0].voxels.generation + 1)
+        except ScopeRegError as error:
+            # Temporary names mean nothing to the person who chose the file.
+            where = error.where.replace(str(path), name).replace(path.name, name)
+            raise ScopeRegError(error.what, where=where, fix=error.fix) from None
+        except Exception as error:  # a damaged file may fail anywhere in a reader
+            raise ScopeRegError(
+                f"it cannot be used: {type(error).__name__}: {error}", where=name, fix="try it with scopereg register"
+            ) from None
+        finally:
+            self._preparing.release()
+        self._shown = (_Shown(scene, voxels), self._shown[0])
+        self._loop.use(scene.register)
+        self._look_again(scene)
+        self.wake()
+
+    def _look_again(self, scene: Scene) -> None:
+        """Find the frame on the screen in another volume too, where no other frame comes by itself."""
+        if self._latest is None or not (self._loop.paused or self._loop.finished):
+            return
+        update = self._latest[1]
+        try:
+            self(replace(update, result=scene.register(update.frame), error=None))
+        except ScopeRegError as error:
+            self(replace(update, result=None, error=error))
+
+    def _shown_of(self, update: Update) -> _Shown:
+        """The scene that an update comes from."""
+        if update.result is not None:
+            for shown in self._shown:
+                if update.result.volume is shown.scene.volume:
+                    return shown
+        return self._shown[0]
+
+    def _all_counters(self, own: Mapping[str, int]) -> dict[str, int]:
+        pages = {f"viewer_{name}": count for name, count in self.counters.snapshot().items()}
+        return {**own, **self._more_counters(), **pages}
+
+    def _quietly(self, action: Callable[[], None]) -> str:
+        action()
+        return ""
+
+    def _record(self, request: Mapping[str, Any]) -> str:
+        name = recording_name(request.get("name"))
+        path = self._rooms.recordings / name
+        if path.exists():
+            raise ScopeRegError(f"there is a {name} already", where="record", fix="choose another name")
+        self.record_to(path)
+        return f"recording {name}"
+
+    def _choose(self, request: Mapping[str, Any]) -> str:
+        wanted = request.get("name")
+        self._listed = (-_LISTED_S, ())
+        for name in self._volume_names():
+            if name == wanted:
+                assert self._rooms.volumes is not None
+                self.load(self._rooms.volumes / name, name)
+                return f"{name} is loaded"
+        raise ScopeRegError(f"there is no volume {str(wanted)[:80]!r}", where="choose", fix="choose one of the list")
+
+    def _volume_names(self) -> tuple[str, ...]:
+        folder = self._rooms.volumes
+        if folder is None:
+            return ()
+        listed_s, names = self._listed
+        now_s = time.monotonic()
+        if now_s > listed_s + _LISTED_S:
+            names = volumes_in(folder)
+            self._listed = now_s, names
+        return names
+
+
+def recording_name(given: object) -> str:
+    """One plain file name; without one, the time."""
+    if given is None or given == "":
+        return time.strftime(f"%Y-%m-%d_%H-%M-%S{SEQUENCE}")
+    name = given.strip() if isinstance(given, str) else str(given)
+    if not isinstance(given, str) or not _PLAIN.fullmatch(name):
+        raise ScopeRegError(
+            f"{name[:80]!r} is no plain name",
+            where="record",
+            fix="use letters, digits, '-', '_', '.' and blanks, and no folder",
+        )
+    return name if name.lower().endswith(SEQUENCE) else f"{name.removesuffix('.mha')}{SEQUENCE}"
+
+
+def volumes_in(folder: Path) -> tuple[str, ...]:
+    """Names of the volumes right in a folder; links that lead out of it are none."""
+    try:
+        home = folder.resolve()
+        found = [path for path in folder.iterdir() if ending_of(path.name) and not path.name.startswith(".")]
+        return tuple(sorted(path.name for path in found if path.is_file() and path.resolve().parent == home))
+    except OSError:
+        return ()

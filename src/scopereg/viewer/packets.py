@@ -1,0 +1,137 @@
+"""Packets: a frame, its pose and all that is said of it in one binary message, so that nothing can lag behind the rest.
+
+A packet is the length of the header (uint32, little endian), the header (JSON), the pixels of the frame (uint8, row by
+row) and the evidence map (uint8, row by row, 0 to its largest value) if there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from scopereg.errors import ScopeRegError
+from scopereg.images import Frame
+from scopereg.live.loop import Update
+from scopereg.live.trust import light_of, trust_in
+from scopereg.registration.result import Result
+
+LONGEST_SIDE = 256  # pixels of a picture that is sent: more than a screen shows of it
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def packet_of(
+    frame: Frame,
+    result: Result | None,
+    error: ScopeRegError | None = None,
+    *,
+    generation: int,
+    name: str = "",
+    more: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The packet of a frame and what was found of it, in the volume of a generation; `more` goes into the header."""
+    pixels, pixel_to_image = picture_of(frame)
+    evidence = None if result is None or result.evidence is None else evidence_map(result.evidence)
+    header = {
+        "type": "update",
+        "generation": generation,
+        "frame": {"shape": list(pixels.shape), "pixel_to_image": flat(pixel_to_image), "name": name},
+        "image_to_volume": None if result is None else flat(result.pose.matrix),
+        "evidence": None if evidence is None else {"shape": list(evidence.shape)},
+        **verdict_of(result, error),
+        **(more or {}),
+    }
+    head = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    maps = b"" if evidence is None else evidence.tobytes()
+    return b"".join((struct.pack("<I", len(head)), head, pixels.tobytes(), maps))
+
+
+def live_facts(update: Update, error_mm: float = math.nan) -> dict[str, Any]:
+    """What the header of a live update says besides: which frame it is, and how the loop is doing."""
+    return {
+        "number": update.number,
+        "frame_number": update.frame_number,
+        "time_s": number(update.time_s, 6),
+        "error_mm": number(error_mm),
+        "register_ms": number(update.register_ms, 2),
+        "latency_ms": number(update.latency_ms, 2),
+        "p50_ms": number(update.rates.p50_ms, 2),
+        "p95_ms": number(update.rates.p95_ms, 2),
+        "frames_per_s": number(update.rates.frames_per_s, 2),
+        "dropped": update.counters.get("dropped", 0),
+        "counters": update.counters,
+    }
+
+
+def verdict_of(result: Result | None, error: ScopeRegError | None = None) -> dict[str, Any]:
+    """Whether the pose may be believed, in the words of the header."""
+    trust = trust_in(result, error)
+    return {
+        "light": light_of(result),
+        "ok": False if result is None else result.ok,
+        "confidence": trust.confidence,
+        "expected_mm": trust.expected_mm,
+        "bound_mm": None if result is None else number(result.bound_mm),
+        "reason": trust.reason,
+        "method": "" if result is None else result.method,
+    }
+
+
+def picture_of(frame: Frame) -> tuple[Bytes, npt.NDArray[np.float64]]:
+    """The frame as bytes, shrunk by whole numbers if it is large, and the matrix from (column, row, 0, 1) to its mm."""
+    values = frame.numpy()
+    factor = math.ceil(max(values.shape) / LONGEST_SIDE)
+    high, wide = (min(factor, n) for n in values.shape)
+    pixel_to_image = np.eye(4)
+    for axis, count in enumerate((wide, high)):
+        pixel_to_image[axis, axis] = count * frame.spacing_mm[axis]
+        # The middle of the first cell lies between the pixels that it is the mean of.
+        pixel_to_image[axis, 3] = frame.origin_mm[axis] + (count - 1) / 2 * frame.spacing_mm[axis]
+    return grey_bytes(shrunk(values, high, wide)), pixel_to_image
+
+
+def shrunk(values: npt.NDArray[np.float32], high: int, wide: int) -> npt.NDArray[np.float32]:
+    """Means over cells of so many rows and columns; what is left at the end is cut off."""
+    if (high, wide) == (1, 1):
+        return values
+    rows, columns = values.shape[0] // high, values.shape[1] // wide
+    cells = values[: rows * high, : columns * wide].reshape(rows, high, columns, wide)
+    means: npt.NDArray[np.float32] = cells.mean(1).mean(2)  # one after the other: quicker than both at once
+    return means
+
+
+def grey_bytes(values: npt.NDArray[np.float32]) -> Bytes:
+    """Values as bytes: those within [0, 1] as they are, others from their 1st to their 99th percentile."""
+    from scopereg.registration.model import unit_range
+
+    if not (values.min() >= 0 and values.max() <= 1):
+        values = unit_range(torch.from_numpy(np.ascontiguousarray(values))).numpy()
+    grey: Bytes = (values * np.float32(255) + np.float32(0.5)).astype(np.uint8)
+    return grey
+
+
+def evidence_map(evidence: Tensor) -> Bytes:
+    """Evidence (H', W') as bytes, 255 for the most."""
+    values = evidence.detach().float().cpu().numpy()
+    most = float(values.max(initial=0.0))
+    scale = 255 / most if most > 0 and math.isfinite(most) else 0.0
+    scaled: Bytes = np.nan_to_num(values * scale).clip(0, 255).astype(np.uint8)
+    return scaled
+
+
+def flat(matrix: npt.NDArray[np.float64]) -> list[float]:
+    """A 4x4 matrix as 16 numbers, row by row."""
+    return [float(f"{value:.9g}") for value in np.asarray(matrix).ravel()]
+
+
+def number(value: float, digits: int = 3) -> float | None:
+    """JSON has no NaN."""
+    return round(float(value), digits) if math.isfinite(value) else None

@@ -1,0 +1,224 @@
+"""Page: finished results as one HTML file that needs no server and no network; also what notebooks show."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scopereg.errors import ScopeRegError
+from scopereg.images import Frame, Volume
+from scopereg.io.files import write_text
+from scopereg.io.stored import StoredFrame, StoredVolume
+from scopereg.viewer.packets import number, packet_of, verdict_of
+from scopereg.viewer.show import base_state
+from scopereg.viewer.voxels import voxels_of
+
+if TYPE_CHECKING:
+    from scopereg.registration.result import Result
+
+_STATIC = files("scopereg") / "viewer" / "static"
+_IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]+) \}|\* as (?P<all>\w+)) from "\./(?P<module>\w+)\.js";\n', re.M)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
+MOST_RESULTS = 500  # of a page: about 10 to 40 MB of frames
+_HEIGHT_PX = 800  # of the frame in a notebook
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page that was shown: in a notebook by itself, elsewhere as a file in the browser."""
+
+    html: str
+    path: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"Shown({self.path})" if self.path else f"Shown({len(self.html) / 1e6:.1f} MB)"
+
+    def _repr_html_(self) -> str:
+        # Its scripts run in a frame of their own that can reach neither the notebook nor the network.
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.html)}" title="scopereg" width="100%" '
+            f'height="{_HEIGHT_PX}" frameborder="0" allowfullscreen></iframe>'
+        )
+
+
+def show(results: Sequence[Result]) -> Shown:
+    """Show results: inside the notebook, or else in the browser by a temporary file."""
+    html = page_html(results)
+    if _in_notebook():
+        return Shown(html)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="scopereg-", suffix=".html", delete=False) as file:
+        file.write(html)
+    path = Path(file.name)
+    webbrowser.open(path.as_uri())
+    return Shown(html, path)
+
+
+def write_page(path: Path | str, results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "") -> Path:
+    """Write results in one volume as one HTML file; `names` are those of the frames, `volume` that of the volume."""
+    return write_text(path, page_html(results, names=names, volume=volume))
+
+
+def page_html(results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "") -> str:
+    """The page of the viewer with the results inside."""
+    reference = _common_volume(results)
+    labels = list(names) or _names(results)
+    voxels = voxels_of(reference, volume or _file_name(reference) or "volume", 1)
+    state = base_state(
+        "page",
+        volume=voxels.state(),
+        method=" / ".join(dict.fromkeys(result.method for result in results)),
+        results=[{"name": label, **verdict_of(result)} for label, result in zip(labels, results, strict=True)],
+    )
+    packets = [_packet(result, row, labels[row]) for row, result in enumerate(results)]
+    data = {
+        "state": state,
+        "voxels": _text64(gzip.compress(gzip.decompress(voxels.packed), 6, mtime=0)),
+        "updates": [_text64(packet) for packet in packets],
+    }
+    return _assemble(data)
+
+
+def _common_volume(results: Sequence[Result]) -> Volume:
+    if not results:
+        raise ScopeRegError("there is no result", where="write_page(results)", fix="pass at least one")
+    if len(results) > MOST_RESULTS:
+        raise ScopeRegError(
+            f"{len(results)} results are too many for one page",
+            where="write_page(results)",
+            fix=f"choose at most {MOST_RESULTS}, or look at them with scopereg view",
+        )
+    for result in results:
+        missing = [name for name in ("frame", "volume") if getattr(result, name) is None]
+        if missing:
+            raise ScopeRegError(
+                f"the result does not know its {' and '.join(missing)}",
+                where="Result.show",
+                fix="register with scopereg.register(frame, volume), "
+                "or add them: dataclasses.replace(result, frame=frame, volume=volume).show()",
+            )
+    first = results[0].volume
+    assert first is not None
+    for result in results[1:]:
+        other = result.volume
+        assert other is not None
+        if other is not first and not (other.shape == first.shape and bool((other.array == first.array).all())):
+            raise ScopeRegError(
+                "the results are of different volumes", where="write_page(results)", fix="write a page for each"
+            )
+    return first
+
+
+def _packet(result: Result, row: int, name: str) -> bytes:
+    assert result.frame is not None
+    told = result if _evidence_fits(result) else replace(result, evidence=None)
+    more = {"number": row + 1, "frame_number": row, "result": row, "register_ms": number(result.time_ms, 2)}
+    return packet_of(result.frame, told, generation=1, name=name, more=more)
+
+
+def _evidence_fits(result: Result) -> bool:
+    """Whether the evidence covers the frame: it is of the planes of the volume, on which the frame lies centred."""
+    if result.evidence is None or result.frame is None or result.volume is None:
+        return False
+    cells = reversed(result.evidence.shape)
+    lengths = zip(result.frame.extent_mm, result.volume.extent_mm, cells, strict=False)
+    return all(abs(own - whole) <= 0.5 * whole / count for own, whole, count in lengths)
+
+
+def _names(results: Sequence[Result]) -> list[str]:
+    """The files that the frames came from, with numbers where one holds several or nobody knows."""
+    files = [_file_name(result.frame) or "frame" for result in results]
+    if len(set(files)) == len(files):
+        return files
+    return [f"{name} {row}" for row, name in enumerate(files, 1)]
+
+
+def _file_name(image: Frame | Volume | None) -> str:
+    return image.path.name if isinstance(image, StoredFrame | StoredVolume) else ""
+
+
+def _assemble(data: dict[str, Any]) -> str:
+    """index.html with style, scripts and data inside; scripts and styles other than these are refused."""
+    html = _static("index.html")
+    style, script = _static("style.css"), bundle("main")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # Within a script element only "<" can end it; in JSON it may be written otherwise.
+    embedded = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    icon = _text64(_static("icon.svg").encode())
+    parts = {
+        '<meta charset="utf-8">': (
+            f'<meta charset="utf-8">\n  <meta http-equiv="Content-Security-Policy" content="{policy}">'
+        ),
+        'href="static/icon.svg"': f'href="data:image/svg+xml;base64,{icon}"',
+        '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
+        '  <script type="module" src="static/main.js"></script>\n': "",
+        "</body>": (
+            f'<script id="embedded" type="application/json">{embedded}</script>\n'
+            f'<script type="module">{script}</script>\n</body>'
+        ),
+    }
+    for old, new in parts.items():
+        assert html.count(old) == 1, old
+        html = html.replace(old, new)
+    return html
+
+
+def bundle(name: str) -> str:
+    """A module of the page and all that it imports as one script: files cannot import each other from a disk."""
+    done: dict[str, str] = {}
+    _collect(name, done)
+    parts = "\n".join(f"// {module}.js\n(() => {{\n{code}}})();" for module, code in done.items())
+    script = f"const modules = {{}};\n{parts}\n"
+    assert "</script" not in script.lower()
+    assert not re.search(r"^\s*(import|export)\b", script, re.M), "an import or export that is not understood"
+    return script
+
+
+def _collect(name: str, done: dict[str, str]) -> None:
+    """Modules in an order in which each comes after those that it needs, their imports and exports as plain objects."""
+    if name in done:
+        return
+    code = _static(f"{name}.js")
+    for found in _IMPORT.finditer(code):
+        _collect(found["module"], done)
+    code = _IMPORT.sub(
+        lambda found: (
+            f"const {'{ ' + found['names'] + ' }' if found['names'] else found['all']} = modules.{found['module']};\n"
+        ),
+        code,
+    )
+    exported = ", ".join(_EXPORT.findall(code))
+    done[name] = f"{_EXPORT.sub('', code)}modules.{name} = {{ {exported} }};\n"
+
+
+def _static(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _text64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _in_notebook() -> bool:
+    """Whether this runs in a kernel of Jupyter, which shows what a cell gives back."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})

@@ -1,0 +1,122 @@
+// The frame beside the volume at its place: both, mixed, and their difference.
+
+import { differenceTable, greyTable, heatTable } from "./colours.js";
+import { cutOblique } from "./cut.js";
+import { watch } from "./gestures.js";
+import { Picture } from "./picture.js";
+
+const TILES = 8; // of the chessboard along the longer side
+const SPREADS = 3; // standard deviations that make a difference of full colour, as in the reports
+
+export class Comparison {
+  constructor(root, page) {
+    this.page = page;
+    this.root = root;
+    const picture = (name) => new Picture(root.querySelector(`#${name}-picture`));
+    this.frame = picture("frame");
+    this.volume = picture("volume");
+    this.mixed = picture("mixed");
+    this.apart = picture("difference");
+    this.evidence = picture("evidence");
+    this.cut = new Uint8Array(0); // the volume on the pixels of the frame
+    this.mixture = new Uint8Array(0);
+    [this.grey, this.heat, this.gaps] = [greyTable(0, 255), heatTable(), differenceTable()];
+    watch(this.mixed.canvas, { down: (at) => this.drag(at), drag: (at) => this.drag(at) });
+  }
+
+  // A finger on the mixed picture moves the slider.
+  drag({ x }) {
+    this.page.useWeight(x / this.mixed.canvas.clientWidth);
+  }
+
+  draw() {
+    const { update, placed, volume } = this.page.model;
+    if (!update || !update.columns) return;
+    this.resize(update);
+    if (placed) cutOblique(volume, placed.pixelToIndex, update.columns, update.rows, this.cut);
+    this.frame.paint(update.pixels, this.grey);
+    this.drawEvidence();
+    this.root.classList.toggle("without-cut", !placed);
+    if (!placed) {
+      for (const picture of [this.volume, this.mixed, this.apart]) picture.clear();
+      return;
+    }
+    this.volume.paint(this.cut, this.grey);
+    this.drawMixed();
+    this.drawDifference();
+  }
+
+  resize(update) {
+    const { columns, rows } = update;
+    if (this.cut.length !== columns * rows) {
+      this.cut = new Uint8Array(columns * rows);
+      this.mixture = new Uint8Array(columns * rows);
+    }
+    for (const picture of [this.frame, this.volume, this.mixed, this.apart]) picture.resize(columns, rows);
+    const m = update.frame.pixel_to_image;
+    const wide = columns * Math.hypot(m[0], m[4], m[8]), high = rows * Math.hypot(m[1], m[5], m[9]);
+    const aspect = String(wide / high);
+    if (this.aspect !== aspect) this.root.style.setProperty("--aspect", (this.aspect = aspect));
+  }
+
+  drawEvidence() {
+    const { update, evidence, evidenceOpacity } = this.page.model;
+    const canvas = this.evidence.canvas;
+    canvas.hidden = !(evidence && update.evidence);
+    if (canvas.hidden) return;
+    canvas.style.opacity = evidenceOpacity;
+    this.evidence.resize(update.evidence.columns, update.evidence.rows);
+    this.evidence.paint(update.evidence.values, this.heat);
+  }
+
+  drawMixed() {
+    const { mix, weight, update } = this.page.model;
+    const { mixture, cut } = this;
+    const { pixels, columns, rows } = update;
+    if (mix === "blend") {
+      const part = Math.round(weight * 256);
+      for (let k = 0; k < mixture.length; k++) mixture[k] = (pixels[k] * (256 - part) + cut[k] * part) >> 8;
+    } else {
+      const edge = weight * columns;
+      const tile = Math.max(columns, rows) / TILES;
+      for (let row = 0, k = 0; row < rows; row++) {
+        const odd = Math.floor(row / tile) & 1;
+        for (let column = 0; column < columns; column++, k++) {
+          const ofFrame = mix === "wipe" ? column >= edge : (Math.floor(column / tile) & 1) === odd;
+          mixture[k] = ofFrame ? pixels[k] : cut[k];
+        }
+      }
+    }
+    this.mixed.paint(mixture, this.grey);
+  }
+
+  // Gain is no difference: both are brought to the same mean and spread where both have a picture.
+  drawDifference() {
+    const { pixels } = this.page.model.update;
+    const { cut, mixture } = this;
+    const { count, meanA, meanB, spreadA, spreadB } = moments(pixels, cut);
+    const [scaleA, scaleB] = [127 / (SPREADS * spreadA), 127 / (SPREADS * spreadB)];
+    for (let k = 0; k < mixture.length; k++) {
+      const seen = count > 1 && pixels[k] > 0 && cut[k] > 0;
+      const gap = seen ? (pixels[k] - meanA) * scaleA - (cut[k] - meanB) * scaleB : 0;
+      mixture[k] = gap > 127 ? 255 : gap < -127 ? 1 : 128.5 + gap;
+    }
+    this.apart.paint(mixture, this.gaps);
+  }
+}
+
+function moments(a, b) {
+  let count = 0, sumA = 0, sumB = 0, squareA = 0, squareB = 0;
+  for (let k = 0; k < a.length; k++) {
+    if (a[k] === 0 || b[k] === 0) continue;
+    count++;
+    sumA += a[k];
+    sumB += b[k];
+    squareA += a[k] * a[k];
+    squareB += b[k] * b[k];
+  }
+  const n = Math.max(count, 1);
+  const [meanA, meanB] = [sumA / n, sumB / n];
+  const spread = (square, mean) => Math.max(Math.sqrt(Math.max(square / n - mean * mean, 0)), 1e-3);
+  return { count, meanA, meanB, spreadA: spread(squareA, meanA), spreadB: spread(squareB, meanB) };
+}

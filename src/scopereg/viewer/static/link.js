@@ -1,0 +1,78 @@
+// The connection to the server: comes back by itself, says how it stands.
+
+import { decodeUpdate } from "./updates.js";
+
+const FIRST_WAIT_MS = 300;
+const LONGEST_WAIT_MS = 3000;
+
+export class Link {
+  // `to` has state(state), update(update), notice(level, text) and status(status) to be called.
+  constructor(to) {
+    this.to = to;
+    this.wait = FIRST_WAIT_MS;
+    this.socket = null;
+  }
+
+  open() {
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    this.socket = new WebSocket(`${scheme}//${location.host}/ws`);
+    this.socket.binaryType = "arraybuffer";
+    this.socket.onopen = () => {
+      this.wait = FIRST_WAIT_MS;
+      this.to.status("open");
+    };
+    this.socket.onmessage = (event) => this.take(event.data);
+    this.socket.onclose = () => {
+      this.to.status("lost");
+      setTimeout(() => this.open(), this.wait);
+      this.wait = Math.min(2 * this.wait, LONGEST_WAIT_MS);
+    };
+  }
+
+  // What cannot be understood is no reason to stand still: a new connection begins anew.
+  take(data) {
+    try {
+      this.receive(data);
+    } catch (error) {
+      this.to.notice("error", `A message of the server was not understood: ${error.message}`);
+      this.socket.close();
+    }
+  }
+
+  receive(data) {
+    if (typeof data !== "string") {
+      this.to.update(decodeUpdate(data));
+      return;
+    }
+    const message = JSON.parse(data);
+    if (message.type === "state") this.to.state(message);
+    else if (message.type === "notice") this.to.notice(message.level, message.text);
+  }
+
+  send(message) {
+    const open = this.socket && this.socket.readyState === WebSocket.OPEN;
+    if (open) this.socket.send(JSON.stringify(message));
+    return open;
+  }
+
+  async voxels(info) {
+    const answer = await fetch(`api/volume?generation=${info.generation}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(await reason(answer));
+    return new Uint8Array(await answer.arrayBuffer());
+  }
+
+  async upload(file) {
+    const answer = await fetch(`api/volume?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
+    if (!answer.ok) throw new Error(await reason(answer));
+  }
+}
+
+// What went wrong and what helps, in the words of the server.
+async function reason(answer) {
+  try {
+    const { error } = await answer.json();
+    return [error.what, error.fix].filter(Boolean).join(": ");
+  } catch {
+    return `the server answered ${answer.status}`;
+  }
+}

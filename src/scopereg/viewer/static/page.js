@@ -1,0 +1,252 @@
+// The page: takes what the server sends, has it drawn once per refresh of the screen, and says when that was done.
+
+import { Comparison } from "./compare.js";
+import { Controls } from "./controls.js";
+import { Embedded, embeddedData } from "./embedded.js";
+import { Figures, notify } from "./figures.js";
+import { Frontage } from "./frontage.js";
+import { watchKeys } from "./keys.js";
+import { Link } from "./link.js";
+import { Model } from "./model.js";
+import { PlaneView } from "./plane.js";
+import { Scene } from "./scene.js";
+import { Timing } from "./timing.js";
+import { Trace } from "./trace.js";
+import { staleness, Verdict } from "./verdict.js";
+import { Volume } from "./volume.js";
+
+const LOOK_MS = 200; // how often a result that gets old is looked at
+const RETRY_MS = 1000;
+
+export class Page {
+  constructor() {
+    this.model = new Model();
+    this.timing = new Timing();
+    this.linkStatus = "connecting";
+    this.dirty = new Set();
+    const find = (id) => document.getElementById(id);
+    this.panels = ["axial", "coronal", "sagittal", "space"].map(find);
+    this.planes = this.panels.slice(0, 3).map((panel, number) => new PlaneView(panel, number, this));
+    this.comparison = new Comparison(find("comparison"), this);
+    this.verdict = new Verdict(find("verdict"));
+    this.figures = new Figures(find("figures"));
+    this.trace = new Trace(find("trace"));
+    this.frontage = new Frontage(this);
+    this.controls = new Controls(this);
+    this.scene = new Scene(this.panels[3], this);
+    watchKeys(this, this.controls);
+    const data = embeddedData();
+    this.link = data ? new Embedded(data, this) : new Link(this);
+    new ResizeObserver(() => this.ask("planes", "scene", "trace")).observe(find("views"));
+    new ResizeObserver(() => this.ask("trace")).observe(find("trace"));
+    setInterval(() => this.look(), LOOK_MS);
+    this.controls.show(this.model);
+    this.link.open();
+  }
+
+  // From the connection.
+
+  status(status) {
+    this.linkStatus = status;
+    if (status === "open") this.fresh = true; // another server may be there now, with another volume
+    this.frontage.show();
+    this.look();
+  }
+
+  state(state) {
+    const before = this.model.state;
+    this.model.state = state;
+    if (before && before.mode === "live" && before.source !== state.source) this.trace.clear();
+    this.frontage.show();
+    this.loadVolume(state.volume);
+    this.look();
+  }
+
+  update(update) {
+    this.waiting = update;
+    this.ask();
+  }
+
+  notice(level, text) {
+    notify(document.getElementById("notices"), level, text);
+  }
+
+  // The voxels, where they are not those that are here.
+  async loadVolume(info) {
+    const wanted = info ? JSON.stringify(info) : "";
+    if (!this.fresh && wanted === this.wanted) return;
+    this.fresh = false;
+    this.wanted = wanted;
+    if (!info) return;
+    try {
+      const voxels = await this.link.voxels(info);
+      if (this.wanted === wanted) this.useVolume(new Volume(info, voxels));
+    } catch (error) {
+      if (this.wanted !== wanted) return; // another one is under way
+      this.wanted = null;
+      this.notice("error", `The volume did not come: ${error.message}`);
+      setTimeout(() => this.model.state && this.loadVolume(this.model.state.volume), RETRY_MS);
+    }
+  }
+
+  useVolume(volume) {
+    this.model.useVolume(volume);
+    for (const view of this.planes) view.useVolume(volume);
+    this.scene.useVolume(volume);
+    this.ask("planes", "scene", "comparison");
+  }
+
+  // Drawing: once per refresh of the screen, whatever asks for it.
+
+  ask(...parts) {
+    for (const part of parts) this.dirty.add(part);
+    if (!this.asked) this.asked = requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.asked = 0;
+    const update = this.waiting;
+    this.waiting = null;
+    try {
+      this.drawParts(update);
+    } finally {
+      // Also where something went wrong: the next frame may be better.
+      if (update) this.link.send({ do: "shown", number: update.number });
+    }
+  }
+
+  drawParts(update) {
+    this.timing.begin();
+    if (update) this.take(update);
+    this.timing.mark("texts");
+    if (this.dirty.delete("comparison")) this.comparison.draw();
+    this.timing.mark("comparison");
+    if (this.dirty.delete("planes")) for (const view of this.planes) view.draw();
+    this.timing.mark("planes");
+    if (this.dirty.delete("trace")) this.trace.draw();
+    this.timing.mark("trace");
+    if (this.dirty.delete("scene")) this.scene.draw();
+    this.timing.mark("scene");
+    if (update) this.timing.end(update);
+  }
+
+  // All of an update at once: pictures, place and numbers are of the same frame.
+  take(update) {
+    this.model.useUpdate(update);
+    this.scene.useUpdate();
+    this.look();
+    this.figures.show(update, this.model.state);
+    this.frontage.follow(update);
+    for (const part of ["comparison", "planes", "trace", "scene"]) this.dirty.add(part);
+  }
+
+  // The light of now: a result that is old is grey.
+  look() {
+    const stale = staleness(this.model, this.linkStatus, performance.now());
+    const { state, update } = this.model;
+    const waits = stale.startsWith("No frames") && state ? state.last_fault : "";
+    const light = this.verdict.show(update, stale, waits);
+    if (light !== this.model.light) {
+      this.model.light = light;
+      this.ask("planes", "scene");
+    }
+    if (!update) this.figures.show(null, state);
+  }
+
+  // What the user wants.
+
+  send(message) {
+    if (!this.link.send(message)) this.notice("error", "There is no connection to the server.");
+  }
+
+  can(action) {
+    return Boolean(this.model.state && this.model.state.can.includes(action));
+  }
+
+  togglePause() {
+    if (this.can("pause")) this.send({ do: this.model.state.paused ? "resume" : "pause" });
+  }
+
+  // The next frame of a source that is paused, or the next result.
+  step(by) {
+    if (this.model.state && this.model.state.results) this.showResult(this.frontage.number + by);
+    else if (by > 0 && this.can("step")) {
+      if (!this.model.state.paused) this.send({ do: "pause" });
+      this.send({ do: "step" });
+    }
+  }
+
+  showResult(number) {
+    const { results } = this.model.state;
+    if (number >= 0 && number < results.length) this.send({ do: "result", number });
+  }
+
+  async upload(file) {
+    this.notice("info", `Uploading ${file.name} …`);
+    try {
+      await this.link.upload(file);
+    } catch (error) {
+      this.notice("error", `${file.name} was not taken: ${error.message}`);
+    }
+  }
+
+  moveCursor(index) {
+    this.model.cursor = index;
+    if (this.model.follow) this.toggle("follow");
+    this.ask("planes", "scene");
+  }
+
+  toggle(name) {
+    const { model } = this;
+    model[name] = !model[name];
+    if (name === "follow") model.place();
+    this.changed();
+  }
+
+  useMix(mix) {
+    this.model.mix = mix;
+    this.changed();
+  }
+
+  useWeight(weight) {
+    this.model.weight = Math.min(Math.max(weight, 0), 1);
+    this.changed();
+  }
+
+  useOpacity(opacity) {
+    this.model.evidenceOpacity = opacity;
+    this.changed();
+  }
+
+  useWindow(low, high) {
+    this.model.useWindow(low, high);
+    this.changed();
+  }
+
+  // To the right more contrast, up brighter.
+  dragWindow(dx, dy) {
+    const { low, high } = this.model;
+    const [level, width] = [(low + high) / 2 + dy, Math.max(high - low - dx, 4)];
+    this.useWindow(level - width / 2, level + width / 2);
+  }
+
+  changed() {
+    this.controls.show(this.model);
+    this.scene.fine = false;
+    this.ask("planes", "scene", "comparison");
+  }
+
+  maximise(panel) {
+    const views = document.getElementById("views");
+    const large = panel && !panel.classList.contains("largest") ? panel : null;
+    for (const other of this.panels) other.classList.toggle("largest", other === large);
+    views.classList.toggle("one", Boolean(large));
+  }
+
+  reset() {
+    for (const view of this.planes) view.reset();
+    this.scene.camera.reset();
+    this.model.useWindow(0, 255);
+    this.changed();
+  }
+}

@@ -1,0 +1,83 @@
+// The light: a colour, a shape and words, with the reason and the errors to expect.
+
+const STALE_MS = 1000;
+
+export class Verdict {
+  constructor(root) {
+    this.root = root;
+    this.parts = {};
+    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth"]) {
+      this.parts[name] = root.querySelector(`#verdict-${name}`);
+    }
+    this.spoken = document.getElementById("spoken");
+  }
+
+  // `stale` are words that take the place of a result which is not of now; empty where it is.
+  show(update, stale, fault = "") {
+    const light = stale || !update ? "none" : update.light;
+    set(this.root.dataset, "light", light);
+    this.root.classList.toggle("stale", Boolean(stale));
+    const word = stale || (update ? wordFor(update) : "Waiting");
+    this.write("word", word);
+    this.write("reason", stale ? fault || lastWords(update) : update ? reasonFor(update) : "for the first frame");
+    this.write("expected", millimetres(update && update.expected_mm));
+    this.write("bound", millimetres(update && update.bound_mm));
+    this.write("confidence", share(update && update.confidence));
+    this.write("truth", millimetres(update && update.error_mm));
+    this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
+    this.speak(light, stale ? word.replace(/\d+ s/, "some seconds") : word);
+    return light;
+  }
+
+  write(name, text) {
+    const part = this.parts[name];
+    if (part.textContent !== text) part.textContent = text;
+  }
+
+  // Screen readers hear changes of the light, not every frame.
+  speak(light, word) {
+    const text = light === "none" ? word : `${word}, ${light}`;
+    if (this.spoken.textContent !== text) this.spoken.textContent = text;
+  }
+}
+
+// Why the result that is shown is not of now; empty where it is.
+export function staleness(model, link, now) {
+  const { state, update } = model;
+  if (link === "lost") return "Connection lost";
+  if (!state || state.mode !== "live" || !update) return "";
+  const waited = now - update.arrived;
+  if (state.finished) return "Source ended";
+  // A method that takes longer for a frame is not late with it.
+  if (state.paused || waited <= Math.max(STALE_MS, 2 * (update.register_ms || 0))) return "";
+  return `No frames for ${Math.floor(waited / 1000)} s`;
+}
+
+function wordFor(update) {
+  if (update.light === "green") return "Located";
+  if (update.light === "amber") return update.ok === null || update.ok === undefined ? "Not judged" : "Doubtful";
+  if (update.light === "red") return update.image_to_volume ? "Rejected" : "Not found";
+  return "No result";
+}
+
+function lastWords(update) {
+  return update ? `the last result: ${wordFor(update).toLowerCase()}` : "no frame has come yet";
+}
+
+function reasonFor(update) {
+  if (update.reason) return update.reason;
+  if (update.light === "green") return "the pose is to be believed";
+  return update.light === "amber" ? "nothing tells how good this pose is" : "";
+}
+
+function millimetres(value) {
+  return value === null || value === undefined ? "–" : `${value.toFixed(value < 10 ? 1 : 0)} mm`;
+}
+
+function share(value) {
+  return value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`;
+}
+
+function set(target, name, value) {
+  if (target[name] !== value) target[name] = value;
+}

@@ -1,0 +1,188 @@
+"""What a user does with the page: buttons, sliders, keys, mouse and fingers, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from browsing import Tab, drawn, new_tab, red
+from patients import Patients
+from serving import serve, small_volume
+
+from scopereg import io
+from scopereg.io.frames import read_cine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def test_the_slider_goes_from_the_frame_to_the_volume(tab: Tab, patients: Patients, tmp_path: Path) -> None:
+    with patients.serve(tmp_path, paused=True) as served:
+        tab.page.goto(served.web.url)
+        tab.until("scopereg.model.volume && scopereg.model.state.paused")
+        tab.click("step")
+        tab.until("scopereg.timing.shown === 1 && scopereg.model.placed")
+        pictures = {}
+        for value in ("0", "100", "50"):
+            tab.page.fill("#weight", value)
+            drawn(tab)
+            pictures[value] = red(tab, "#mixed-picture")
+        frame, cut = (red(tab, f"#{name}-picture") for name in ("frame", "volume"))
+        np.testing.assert_array_equal(pictures["0"], frame)
+        np.testing.assert_array_equal(pictures["100"], cut)
+        assert np.abs(pictures["50"] - (frame + cut) / 2).max() <= 1
+        tab.page.keyboard.press("Escape")
+        for name in ("wipe", "checker"):
+            tab.click(f"mix-{name}")
+            drawn(tab)
+            mixed = red(tab, "#mixed-picture")
+            assert ((mixed == frame) | (mixed == cut)).all()
+            assert (mixed != frame).any()
+            assert (mixed != cut).any()
+
+
+def test_pause_step_and_record(tab: Tab, patients: Patients, tmp_path: Path) -> None:
+    with patients.serve(tmp_path, paused=True) as served:
+        tab.page.goto(served.web.url)
+        tab.until("scopereg.model.volume && scopereg.model.state.paused")
+        for number in (1, 2):
+            tab.click("step")
+            tab.until(f"scopereg.model.update && scopereg.model.update.number === {number}")
+        tab.click("record")
+        tab.page.fill("#record-name", "sweep of today")
+        tab.page.press("#record-name", "Enter")
+        tab.until("scopereg.model.state.recording")
+        tab.click("pause")
+        tab.until("scopereg.model.state.recording.frames >= 3")
+        assert "frames" in tab.text("record-words")
+        tab.click("record")
+        tab.until("!scopereg.model.state.recording && scopereg.model.state.recorded.length")
+        tab.until("document.querySelector('#notices').textContent.includes('sweep of today')")
+    cine = read_cine(tmp_path / "recordings" / "sweep of today.igs.mha")
+    assert len(cine) >= 3
+    assert cine[0].shape == (128, 128)
+    assert cine[0].numpy().max() > 0
+
+
+def test_another_volume_is_chosen_or_uploaded(tab: Tab, patients: Patients, tmp_path: Path) -> None:
+    with serve(tmp_path, volumes=patients.volumes, largest_upload=2**24) as served:
+        tab.open(served.web.url)
+        tab.click("volume")
+        tab.page.click("#volume-list button:has-text('second')")
+        tab.until("scopereg.model.volume.info.name === 'second.nii.gz'")
+        tab.until("scopereg.model.update.generation === scopereg.model.volume.info.generation && scopereg.model.placed")
+        assert tab.ask("scopereg.model.volume.shape") == [128, 128, 32]
+        own = small_volume(seed=5)
+        path = io.write_volume(own, tmp_path / "own.mha")
+        tab.click("volume")
+        tab.page.set_input_files("#file", path)
+        tab.until("scopereg.model.volume.info.name === 'own.mha'")
+        shown = np.array(tab.ask("[...scopereg.model.volume.voxels]")).reshape(own.shape)
+        assert np.abs(shown - own.numpy() * 255).max() <= 0.51
+
+
+def test_a_file_that_is_no_volume_is_refused_in_words(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "bad.nii.gz").write_bytes(b"no volume at all")
+    with serve(tmp_path) as served, new_tab(browser, complains=True) as tab:  # the browser notes the status 4xx
+        tab.open(served.web.url)
+        tab.click("volume")
+        tab.page.set_input_files("#file", tmp_path / "bad.nii.gz")
+        tab.page.wait_for_selector("#notices .error:has-text('bad.nii.gz was not taken')")
+        assert tab.ask("scopereg.model.volume.info.name") == "first.nii.gz"
+        assert served.is_alive()
+
+
+def test_keys(tab: Tab, tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        tab.open(served.web.url)
+        press = tab.page.keyboard.press
+        press("Space")
+        tab.until("scopereg.model.state.paused")
+        number = served.loop.counters()["registered"]
+        tab.until(f"scopereg.model.update.number === {number}")
+        press(".")
+        tab.until(f"scopereg.model.update.number === {number + 1}")
+        for key, name, value in (("f", "follow", False), ("e", "evidence", False), ("v", "marching", True)):
+            press(key)
+            assert tab.ask(f"scopereg.model.{name}") is value
+            assert tab.page.get_attribute(f"#{name}", "aria-pressed") == str(value).lower()
+        press("]")
+        assert tab.ask("scopereg.model.weight") == pytest.approx(0.55)
+        press("2")
+        assert tab.page.is_visible("#coronal")
+        assert not tab.page.is_visible("#axial")
+        press("Escape")
+        assert tab.page.is_visible("#axial")
+        layer = tab.ask("Math.round(scopereg.model.cursor[2])")
+        tab.page.focus("#axial .lines")
+        press("ArrowUp")
+        assert tab.ask("Math.round(scopereg.model.cursor[2])") == layer + 1
+        press("?")
+        assert tab.page.is_visible("#help-dialog")
+        press("Escape")
+        assert not tab.page.is_visible("#help-dialog")
+
+
+def test_mouse_on_a_plane(tab: Tab, tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        tab.open(served.web.url)
+        box = tab.page.locator("#axial .lines").bounding_box()
+        assert box is not None
+        middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        mouse = tab.page.mouse
+        mouse.move(*middle)
+        before = tab.ask("scopereg.model.cursor[2]")
+        mouse.wheel(0, 100)
+        tab.until(f"scopereg.model.cursor[2] !== {before}")
+        assert tab.ask("scopereg.model.follow") is False
+        mouse.down(button="right")
+        mouse.move(middle[0] + 40, middle[1] - 20)
+        mouse.up(button="right")
+        assert tab.ask("[scopereg.model.low, scopereg.model.high]") == [0, 215]
+        _twice(tab, lambda: mouse.dblclick(*middle))
+        assert not tab.page.is_visible("#space")
+
+
+@pytest.mark.parametrize("size", [(1024, 768), (768, 1024)])
+def test_on_a_tablet(browser: Browser, tmp_path: Path, size: tuple[int, int]) -> None:
+    screen = {"viewport": {"width": size[0], "height": size[1]}, "has_touch": True, "device_scale_factor": 2}
+    with serve(tmp_path) as served, new_tab(browser, **screen) as tab:
+        tab.open(served.web.url)
+        small = tab.ask(
+            "[...document.querySelectorAll('button, select, input[type=range]')].map((e) => [e.id || e.className, "
+            "e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.width, r.height) < 44).map(([n]) => n)"
+        )
+        assert small == []
+        assert tab.ask("document.documentElement.scrollHeight <= innerHeight")
+        tab.page.tap("#pause")
+        tab.until("scopereg.model.state.paused")
+        box = tab.page.locator("#axial .lines").bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        _pinch(tab, x, y)
+        assert tab.ask("scopereg.planes[0].zoom") > 1.5
+        _twice(tab, lambda: [tab.page.touchscreen.tap(x, y) for _ in range(2)])
+        assert not tab.page.is_visible("#coronal")
+        large = tab.page.locator("#axial").bounding_box()
+        assert large is not None
+        assert large["width"] > 1.5 * box["width"]
+
+
+def _twice(tab: Tab, tap: Callable[[], object]) -> None:
+    """Tap a panel twice until it is alone: on a busy machine two taps may come too late after one another."""
+    for _ in range(5):
+        tap()
+        if tab.page.locator(".panel.largest").count():
+            return
+
+
+def _pinch(tab: Tab, x: float, y: float) -> None:
+    """Two fingers that move apart."""
+    session = tab.page.context.new_cdp_session(tab.page)
+    for kind, reach in (("touchStart", 20), ("touchMove", 35), ("touchMove", 50)):
+        points = [{"x": x - reach, "y": y, "id": 0}, {"x": x + reach, "y": y, "id": 1}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})

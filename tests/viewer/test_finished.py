@@ -1,0 +1,178 @@
+"""Finished registrations from files: results, tables and folders of them, with their images found again."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from serving import next_message, next_update, small_volume, unpack
+from websockets.sync.client import connect
+
+from scopereg import cli, io
+from scopereg.errors import ScopeRegError
+from scopereg.viewer.finished import Images, read_results
+from scopereg.viewer.finished_show import FinishedShow
+from scopereg.viewer.web import WebServer
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three frames as pictures and two volumes, registered by `scopereg register`: each alone, and as a batch."""
+    folder = tmp_path_factory.mktemp("done")
+    for seed, name in ((0, "volume.nii.gz"), (1, "other.nii.gz")):
+        io.write_volume(small_volume(seed), folder / "images" / name)
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (10, 14), dtype=np.uint8)
+        (folder / "images" / "frames").mkdir(exist_ok=True)
+        sitk.WriteImage(sitk.GetImageFromArray(pixels), str(folder / "images" / "frames" / f"f{number}.png"))
+    images = folder / "images"
+    words = ["--method", "start", "--spacing", "0.5", "0.6"]
+    for number, volume in ((0, "volume.nii.gz"), (1, "other.nii.gz")):
+        frame, out = images / "frames" / f"f{number}.png", folder / "json" / f"pose{number}.json"
+        assert cli.main(["register", str(frame), str(images / volume), *words, "-o", str(out)]) == 0
+    (folder / "json" / "unrelated.json").write_text("{}")
+    batch = ["register", str(images / "frames"), str(images / "volume.nii.gz"), *words, "--no-report"]
+    assert cli.main([*batch, "--workers", "1", "-o", str(folder / "batch")]) == 0
+    return folder
+
+
+def test_a_result_finds_its_images_and_is_as_it_was(done: Path) -> None:
+    (finished,) = read_results([done / "json" / "pose0.json"])
+    result = finished.open(Images((done / "images",)))
+    assert finished.name == "f0.png"
+    assert result.frame is not None
+    assert result.volume is not None
+    assert result.frame.spacing_mm == (0.5, 0.6)
+    assert np.allclose(result.volume.numpy(), small_volume().numpy())
+    assert result.pose.is_close(io.read_pose(done / "json" / "pose0.json"))
+    assert (result.method, result.ok) == ("start", None)
+
+
+def test_a_folder_gives_its_results_in_order(done: Path) -> None:
+    assert [each.name for each in read_results([done / "json"])] == ["f0.png", "f1.png"]
+    assert [each.name for each in read_results([done / "batch"])] == ["f0.png", "f1.png", "f2.png"]
+
+
+def test_a_table_needs_to_be_told_the_volume(done: Path) -> None:
+    finished = read_results([done / "batch" / "poses.csv"])[2]
+    frames = (done / "images" / "frames",)
+    with pytest.raises(ScopeRegError, match="does not name its volume") as error:
+        finished.open(Images(frames, spacing_mm=(0.5, 0.6)))
+    assert "--volume" in error.value.fix
+    result = finished.open(Images(frames, done / "images" / "volume.nii.gz", spacing_mm=(0.5, 0.6)))
+    assert result.frame is not None
+    assert math.isfinite(result.similarity)
+
+
+def test_a_track_tells_its_errors(tmp_path: Path) -> None:
+    row = "frame,file,index,time_s,state,tx_mm,ty_mm,tz_mm,rx_deg,ry_deg,rz_deg,expected_mm,ok,reason,error_mm,method"
+    lines = [
+        row,
+        "0,s.igs.mha,0,0.0,found,1,2,3,4,5,6,1.2,yes,,0.8,echo",
+        "1,s.igs.mha,1,0.1,lost,1,2,3,4,5,6,,no,lost,,echo",
+    ]
+    (tmp_path / "track.csv").write_text("\n".join(lines) + "\n")
+    found, lost = read_results([tmp_path])
+    assert (found.name, found.error_mm, found.result().ok, found.result().expected_mm) == (
+        "s.igs.mha frame 0",
+        0.8,
+        True,
+        1.2,
+    )
+    assert (lost.result().ok, lost.result().belongs, math.isnan(lost.error_mm)) == (False, False, True)
+
+
+def test_images_that_are_missing_or_others_are_told(done: Path, tmp_path: Path) -> None:
+    (finished,) = read_results([done / "json" / "pose0.json"])
+    with pytest.raises(ScopeRegError, match=r"f0\.png is not found") as missing:
+        finished.open(Images((tmp_path,)))
+    assert "--data" in missing.value.fix
+    (tmp_path / "f0.png").write_bytes((done / "images" / "frames" / "f1.png").read_bytes())
+    with pytest.raises(ScopeRegError, match="other pixels"):
+        finished.open(Images((tmp_path, done / "images")))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "x"}'])
+def test_files_that_hold_no_result_are_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ScopeRegError):
+        read_results([tmp_path / "a.json"])
+    with pytest.raises(ScopeRegError, match="no result"):
+        read_results([tmp_path])
+    (tmp_path / "a.tfm").write_text("x")
+    with pytest.raises(ScopeRegError, match="does not name its images"):
+        read_results([tmp_path / "a.tfm"])
+
+
+def test_results_are_chosen_in_the_page(done: Path) -> None:
+    show = FinishedShow(read_results([done / "json"]), Images((done / "images",)))
+    with WebServer(show, port=0) as web:
+        origin = f"http://127.0.0.1:{web.port}"
+        with connect(f"ws://127.0.0.1:{web.port}/ws", origin=origin) as page:  # type: ignore[arg-type]
+            state = next_message(page, "state")
+            assert (state["mode"], [each["name"] for each in state["results"]]) == ("view", ["f0.png", "f1.png"])
+            first = next_update(page)
+            assert (first["result"], first["generation"], first["frame"]["name"]) == (0, 1, "f0.png")
+            for wrong in (
+                {"do": "result", "number": 7},
+                {"do": "result"},
+                {"do": "pause"},
+                {"do": "result", "number": "0"},
+            ):
+                page.send(json.dumps(wrong))
+                next_message(page, "notice", level="error")
+            page.send('{"do": "result", "number": 1}')
+            second = next_update(page)
+            assert (second["result"], second["generation"], second["frame"]["name"]) == (1, 2, "f1.png")
+            assert second["number"] > first["number"]
+            assert next_message(page, "state")["volume"]["name"] == "other.nii.gz"
+
+
+def test_a_result_whose_images_are_gone_leaves_the_last_on_the_screen(done: Path, tmp_path: Path) -> None:
+    for name in ("f0.png", "volume.nii.gz"):
+        found = next((done / "images").rglob(name))
+        (tmp_path / name).write_bytes(found.read_bytes())
+    show = FinishedShow(read_results([done / "json"]), Images((tmp_path,)))
+    before = show.packet()
+    with pytest.raises(ScopeRegError, match=r"f1\.png is not found"):
+        show.do({"do": "result", "number": 1})
+    assert show.packet() == before
+    assert unpack(before[1])[0]["light"] == "amber"
+
+
+def test_the_verb_serves_until_it_is_ended(done: Path) -> None:
+    words = ["view", str(done / "json"), "--data", str(done / "images"), "--port", "0", "--no-open"]
+    running = subprocess.Popen([sys.executable, "-m", "scopereg", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        line = running.stdout.readline()
+        assert line.startswith("viewer  http://127.0.0.1:")
+        with urllib.request.urlopen(line.split()[1] + "api/state", timeout=20) as answer:
+            assert json.load(answer)["mode"] == "view"
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_the_verb_says_what_is_missing(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["view"]) == 2
+    assert cli.main(["view", str(tmp_path / "none.json")]) == 2
+    assert cli.main(["view", str(done / "json" / "pose0.json"), "--save", str(tmp_path / "x.pdf")]) == 2
+    assert ".html" in capsys.readouterr().err
+
+
+def test_the_verb_writes_one_page(done: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ["view", str(done / "json" / "pose0.json"), "--data", str(done / "images"), "--save", str(page)]
+    assert cli.main(words) == 0
+    assert "f0.png" in page.read_text()
