@@ -10,6 +10,7 @@ export class Graphics {
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: false, powerPreference: "high-performance" });
     if (!gl) throw new Error("no WebGL2");
     this.gl = gl;
+    this.software = /swiftshader|llvmpipe|softpipe|software/i.test(rendererOf(gl));
     this.plane = program(gl, shaders.SQUARE, shaders.PLANE);
     this.frame = program(gl, shaders.SQUARE, shaders.FRAME);
     this.edges = program(gl, shaders.EDGES, shaders.FLAT);
@@ -108,4 +109,10 @@ function corners(gl, numbers, width) {
   gl.enableVertexAttribArray(0);
   gl.vertexAttribPointer(0, width, gl.FLOAT, false, 0, 0);
   return array;
+}
+
+// What draws, in words; browsers that hide it say something general.
+function rendererOf(gl) {
+  const more = gl.getExtension("WEBGL_debug_renderer_info");
+  return String(gl.getParameter(more ? more.UNMASKED_RENDERER_WEBGL : gl.RENDERER));
 }

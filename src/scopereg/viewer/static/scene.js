@@ -11,6 +11,7 @@ import { faceLetters } from "./volume.js";
 
 const SCALES = [1, 0.75, 0.55, 0.4, 0.3, 0.22]; // of the panel's pixels
 const PLANES_COARSEST = 3; // which of these at most, without rays: thin lines must stay visible
+const SOFTWARE_FINEST = 2; // which of these at best while things move, where the processor draws: it has other work
 const POLL_MS = 5;
 const LONGEST_MS = 3000; // to wait for the graphics card
 const SLOW_MS = 34; // a picture that takes longer makes the next one coarser
@@ -28,6 +29,7 @@ export class Scene {
     this.letters = panel.querySelector(".letters");
     this.camera = new Camera();
     this.coarse = 1; // which of the scales while things move
+    this.finest = 0; // and which of them at best
     this.fine = false; // whether the next picture may take its time
     this.pending = null; // a fence of the graphics card: {sync, since, fine}
     this.drawnMs = [];
@@ -48,6 +50,8 @@ export class Scene {
       this.fail(`3D needs WebGL2, which this browser does not offer (${error.message}). All else works without it.`);
       return;
     }
+    this.finest = this.graphics.software ? SOFTWARE_FINEST : 0;
+    this.coarse = Math.max(this.coarse, this.finest);
     this.panel.classList.remove("failed");
     this.newFrame = Boolean(this.page.model.update);
     if (this.page.model.volume) this.useVolume(this.page.model.volume);
@@ -101,7 +105,7 @@ export class Scene {
     const usual = recent.sort((a, b) => a - b)[2];
     const coarsest = this.page.model.marching ? SCALES.length - 1 : PLANES_COARSEST;
     if (usual > SLOW_MS) this.coarse = Math.min(this.coarse + 1, coarsest);
-    else if (usual < QUICK_MS) this.coarse = Math.max(this.coarse - 1, 0);
+    else if (usual < QUICK_MS) this.coarse = Math.max(this.coarse - 1, this.finest);
   }
 
   // While the graphics card is not done with the last picture nothing is drawn: the newest state comes next.
