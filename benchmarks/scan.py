@@ -157,7 +157,7 @@ def worthwhile(backend: str, case: Case, device: str) -> bool:
 def differentiable(backend: str, case: Case) -> bool:
     states = case.batch * case.directions * case.planes * case.channels * case.states
     too_much = backend == "reference" and 3 * 4 * states * case.length > KEPT_GIB * 2**30
-    return backend != "cpu" and not too_much
+    return not too_much
 
 
 def scan_call(form: str, backend: str, inputs: dict[str, Tensor], backward: bool) -> Callable[[], list[Tensor]]:
@@ -331,7 +331,7 @@ def check(device: str) -> int:
         if obstacle is not None:
             print(f"{backend}: skipped, {obstacle}")
             continue
-        found = compare(backend, device, backward=backend != "cpu")
+        found = compare(backend, device)
         if device.startswith("cuda"):
             for length, channels in ((256, 512), (4096, 64)):
                 case = replace(FEATURE, length=length, channels=channels)

@@ -21,7 +21,7 @@ from scopereg.images import Volume
 from scopereg.registration.adaptation.scene import Scene
 
 OUT = Path(__file__).parent / "images" / "adapt.png"
-SEED, FRAMES = 1, 5
+SEED, FRAMES = 1, 6
 FAN = FanOptions(full_chance=0.0, apex_above=(0.2, 0.2), apex_shift=0.0, heading_deg=0.0, opening=(1.0, 1.0))
 INK, PAPER = "#e8e8e8", "#101010"
 
@@ -40,9 +40,9 @@ def tiles(scene: Scene) -> dict[str, Tensor]:
     shown = {
         "the volume at a pose": sample_slice(scene.volume, *first),
         "filled": sample_slice(scene.filled, *first, padding="reflection"),
-        "as a frame": batch.slices[0],
+        "as frame 1": batch.slices[0],
     }
-    return shown | {f"another frame{' ' * row}": batch.slices[row] for row in range(1, FRAMES)}
+    return shown | {f"frame {row + 1}": batch.slices[row] for row in range(1, FRAMES)}
 
 
 def main() -> None:
@@ -50,15 +50,15 @@ def main() -> None:
     volume = swept()
     scene = Scene.of(volume, volume.shape, 10.0, 0, torch.device("cpu"))
     shown = tiles(scene)
-    figure, row = plt.subplots(1, len(shown), figsize=(1.75 * len(shown), 2.0))
+    figure, rows = plt.subplots(2, 4, figsize=(9.6, 5.2))
     figure.patch.set_facecolor(PAPER)
-    for axes, (title, picture) in zip(row, shown.items(), strict=True):
+    for axes, (title, picture) in zip(rows.flatten(), shown.items(), strict=True):
         axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="bilinear")
-        axes.set_title(title, color=INK, fontsize=9)
+        axes.set_title(title, color=INK, fontsize=11)
         axes.set(xticks=[], yticks=[], facecolor=PAPER)
         axes.spines[:].set_visible(False)
-    figure.tight_layout(pad=0.3)
-    figure.savefig(OUT, dpi=80, facecolor=PAPER)
+    figure.tight_layout(pad=0.6)
+    figure.savefig(OUT, dpi=100, facecolor=PAPER)
 
 
 if __name__ == "__main__":

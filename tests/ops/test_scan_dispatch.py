@@ -27,13 +27,13 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="the cpu backend needs nu
 
 
 @needs_numba
-def test_auto_takes_cpu_without_gradients_and_torch_with():
+def test_auto_takes_cpu_with_and_without_gradients():
     x = torch.zeros(1)
     assert dispatch._choose([x]) == "cpu"
     assert dispatch._choose([x.bfloat16()]) == "cpu"
     assert dispatch._choose([x.double()]) == "torch"
     weight = torch.nn.Parameter(x)
-    assert dispatch._choose([x, weight]) == "torch"
+    assert dispatch._choose([x, weight]) == "cpu"
     with torch.no_grad():
         assert dispatch._choose([x, weight]) == "cpu"
 
@@ -66,10 +66,6 @@ def test_impossible_backends_are_refused():
     x = feature_inputs(Case())
     with pytest.raises(ScopeRegError, match="'triton' scan backend cannot run"):
         directional_scan(**x, backend="triton")
-    if HAS_NUMBA:
-        x["A"].requires_grad_()
-        with pytest.raises(ScopeRegError, match="no backward pass"):
-            directional_scan(**x, backend="cpu")
 
 
 @pytest.mark.parametrize("name", ["u", "delta", "A", "B", "C", "D", "order"])
@@ -141,6 +137,52 @@ def test_cpu_backend_gives_the_same_with_helpers(set_threads):
         want = scan(**x, backend="cpu")
         set_threads(3)
         assert torch.equal(scan(**x, backend="cpu"), want)
+
+
+@needs_numba
+def test_cpu_gradients_are_the_same_with_helpers(set_threads):
+    x = feature_inputs(Case(planes=5, channels=150))
+    free = [v.requires_grad_() for v in x.values() if v.is_floating_point()]
+
+    def gradients(threads: int) -> list[torch.Tensor]:
+        set_threads(threads)
+        return list(torch.autograd.grad(directional_scan(**x, backend="cpu").square().sum(), free))
+
+    want = gradients(1)
+    assert all(torch.equal(have, exact) for have, exact in zip(gradients(3), want, strict=True))
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(gradients, [3] * 8):
+            assert all(torch.equal(have, exact) for have, exact in zip(found, want, strict=True))
+
+
+@needs_numba
+def test_cpu_keeps_nothing_for_the_backward_pass_but_its_inputs():
+    x = feature_inputs(Case(length=400))
+    x["u"].requires_grad_()
+    y = directional_scan(**x, backend="cpu")
+    kept = {tensor.data_ptr() for tensor in y.grad_fn.saved_tensors if tensor is not None}
+    assert kept == {tensor.data_ptr() for tensor in x.values()}
+
+
+@needs_numba
+def test_cpu_differentiates_once_and_says_so():
+    x = feature_inputs(Case())
+    x["u"].requires_grad_()
+    (slope,) = torch.autograd.grad(directional_scan(**x, backend="cpu").square().sum(), x["u"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@needs_numba
+def test_cpu_state_table_has_gradients():
+    x = coordinate_inputs(Case(directions=2, length=9))
+    del x["C"]
+    x["delta"].requires_grad_()
+    have, want = (
+        torch.autograd.grad(coordinate_states(**x, backend=name).square().sum(), x["delta"])[0]
+        for name in ("cpu", "reference")
+    )
+    torch.testing.assert_close(have, want)
 
 
 @needs_numba

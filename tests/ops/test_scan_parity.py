@@ -28,7 +28,6 @@ from scopereg.ops.scan.selftest import (
 )
 
 USABLE = [name for name, obstacle in available_backends("cpu").items() if obstacle is None and name != "triton"]
-DIFFERENTIABLE = [name for name in USABLE if name != "cpu"]
 
 
 def label(case: Case) -> str:
@@ -40,10 +39,8 @@ def label(case: Case) -> str:
 @pytest.mark.parametrize("inputs", [feature_inputs, coordinate_inputs])
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_backend_agrees_with_the_float64_loop(case, inputs, backend):
-    backward = backend in DIFFERENTIABLE
-    with torch.set_grad_enabled(backward):
-        for found in compare_case(case, backend, backward=backward, inputs=inputs):
-            assert found.ok, found
+    for found in compare_case(case, backend, inputs=inputs):
+        assert found.ok, found
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -70,12 +67,12 @@ def test_all_pairs_on_random_shapes(case, form):
             outputs = {name: coordinate_scan(**arguments, backend=name) for name in USABLE}
     for one, other in combinations(USABLE, 2):
         assert relative_error(outputs[one], outputs[other]) < case.tolerance, (one, other)
-    for backend in DIFFERENTIABLE:
+    for backend in USABLE:
         for found in compare_case(case, backend, inputs=form):
             assert found.ok, (backend, found)
 
 
-@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+@pytest.mark.parametrize("backend", USABLE)
 def test_training_segments_join(backend, monkeypatch):
     from scopereg.ops.scan import torch_backend
 
@@ -83,6 +80,29 @@ def test_training_segments_join(backend, monkeypatch):
     monkeypatch.setattr(torch_backend, "_CPU_ELEMENTS", 2**24)  # chunks side by side, as on a GPU
     for found in compare_case(Case(2, 2, 3, 45, 5, 4), backend):
         assert found.ok, found
+
+
+@pytest.mark.parametrize("backend", USABLE)
+@pytest.mark.parametrize("case", [Case(2, 2, 5, 20, 150, 3), Case(1, 1, 9, 3, 70, 2, skip=False)], ids=label)
+def test_many_channels_and_planes_are_shared_out_whole(case, backend):
+    """More channels than a task of the cpu backend takes, more planes than a group of its kernels."""
+    for found in compare_case(case, backend):
+        assert found.ok, found
+
+
+@pytest.mark.parametrize("backend", USABLE)
+def test_gradients_of_some_inputs_alone_and_of_strided_ones(backend):
+    x = feature_inputs(Case())
+    plane, gate = x["u"][:, :1].clone().requires_grad_(), x["B"].transpose(2, 3).contiguous().requires_grad_()
+
+    def gradients(dtype: torch.dtype, name: str) -> list[torch.Tensor]:
+        same = {"u": plane.expand(-1, 3, -1, -1), "B": gate.transpose(2, 3)}  # one plane for all, tokens last
+        given = {name: v.to(dtype) if v.is_floating_point() else v for name, v in (x | same).items()}
+        y = directional_scan(**given, backend=name)
+        return list(torch.autograd.grad(y.sum(), [plane, gate]))  # the slope is one number, expanded
+
+    for have, want in zip(gradients(torch.float32, backend), gradients(torch.float64, "reference"), strict=True):
+        assert relative_error(have, want) < 1e-5
 
 
 @pytest.mark.parametrize("backend", USABLE)

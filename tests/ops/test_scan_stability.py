@@ -28,9 +28,10 @@ def test_long_stiff_scan_is_finite(backend, rate):
     assert (y - exact).abs().max() / exact.abs().max() < (1e-4 if rate > -1.0 else 1e-5)
 
 
-@pytest.mark.parametrize("backend", ["reference", "torch"])
-def test_stiff_gradients_are_finite(backend):
-    x = feature_inputs(Case(length=300, stiffness=1e4))
+@pytest.mark.parametrize("backend", USABLE)
+@pytest.mark.parametrize("stiffness", [1e4, 3e38])
+def test_stiff_gradients_are_finite(backend, stiffness):
+    x = feature_inputs(Case(length=300, stiffness=stiffness))
     free = {name: v.requires_grad_() for name, v in x.items() if v.is_floating_point()}
     y = directional_scan(**x, backend=backend)
     for gradient in torch.autograd.grad(y.sum(), list(free.values())):
@@ -45,6 +46,19 @@ def test_nan_is_not_swallowed(backend):
         y = directional_scan(**x, backend=backend)
     assert y[..., 1].isnan().any()
     assert y[..., [0, 2, 3, 4]].isfinite().all()
+
+
+@pytest.mark.parametrize("backend", USABLE)
+def test_nan_is_not_swallowed_on_the_way_back(backend):
+    x = feature_inputs(Case(directions=1))
+    x["delta"][0, 0, 4, 1] = torch.nan
+    free = [x[name].requires_grad_() for name in ("u", "delta", "A")]
+    du, ddelta, dA = torch.autograd.grad(directional_scan(**x, backend=backend).sum(), free)
+    assert du[0, :, :, 1].isnan().any()
+    assert ddelta[0, 0, :, 1].isnan().any()
+    assert dA[0, 1].isnan().any()
+    others = [0, 2, 3, 4]
+    assert all(gradient.isfinite().all() for gradient in (du[..., others], ddelta[..., others], dA[:, others], du[1]))
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

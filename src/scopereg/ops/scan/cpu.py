@@ -1,4 +1,4 @@
-"""The scans on the CPU, fast and without gradients: numba kernels spread over PyTorch's number of threads.
+"""The scans on the CPU, fast, with a backward pass: numba kernels spread over PyTorch's number of threads.
 
 Threads are plain Python ones around kernels that release the GIL. Numba's own parallel loops were not used: their
 thread pools abort the process when two threads scan at once, or after a fork. The small preparations are NumPy's:
@@ -19,39 +19,107 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from scopereg.errors import ScopeRegError
+from scopereg.ops.scan import cpu_backward_kernels, torch_backend
 from scopereg.ops.scan import cpu_kernels as kernels
-from scopereg.ops.scan.cpu_kernels import Floats, Indices
+from scopereg.ops.scan.cpu_vectors import LANES, Floats, Indices
+from scopereg.ops.scan.layout import coordinates_by, needs_gradient
 
 _LOG2E = np.float32(1.0 / math.log(2.0))
 # Planes that share one computation of the decays: more would not fit the registers.
-_GROUP = 8
+_GROUP, _BACKWARD_GROUP = 8, 4
+# Channel blocks of a task of the backward pass: each task has sums of its own for the gates, which all channels share.
+_TOGETHER = 4
 
 
 def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+    if needs_gradient(u, delta, A, B, C, D):
+        y: Tensor = _DirectionalScan.apply(u, delta, A, B, C, D, order)
+        return y
+    return _forward(u, delta, A, B, C, D, order)
+
+
+class _DirectionalScan(torch.autograd.Function):
+    """Only the inputs are kept: the backward pass computes states anew, a few at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(u, delta, A, B, C, D, order)
+        return _forward(u, delta, A, B, C, D, order)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        u, delta, A, B, C, D, order = ctx.saved_tensors
+        inputs = (u, delta, A, B, C, D)
+        found = _backward(dy, u, delta, A, B, C, D, order)
+        cast = [g if g is None else g.to(x.dtype) for g, x in zip(found, inputs, strict=True)]
+        return (*cast, None)
+
+
+def _forward(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
     batch, planes, _, channels = u.shape
-    lanes = kernels.LANES
-    spare = -channels % lanes
-    blocks = (channels + spare) // lanes
-    values, step = (_widen(x, -1, spare) for x in (u, delta))
-    with np.errstate(over="ignore"):  # a rate beyond float32 decays to zero at once, as minus infinity does
-        rate = _widen(A, 1, spare).reshape(-1, blocks, lanes, A.shape[2]) * _LOG2E
-    rate = np.ascontiguousarray(rate.swapaxes(2, 3))  # (directions, blocks, states, lanes)
-    skip = np.zeros(channels + spare, np.float32) if D is None else _widen(D, -1, spare).sum(0)
-    fixed = (rate, _array(B), _array(C), skip, _steps(order))
-    y = torch.empty(values.shape, dtype=torch.float32)  # by PyTorch, not NumPy: aligned to cache lines
+    arrays = _arrays(u, delta, A, B, C, D, order)
+    y = torch.empty(arrays[0].shape, dtype=torch.float32)  # by PyTorch, not NumPy: aligned to cache lines
     for plane in range(0, planes, _GROUP):
         group = (0,) * min(_GROUP, planes - plane)  # its length is part of its type: one kernel is compiled for each
-        _share(batch * blocks, partial(_features, group, plane, (values, step, *fixed, y.numpy())))
+        run = partial(_call, kernels.feature_tasks, (group, plane, *arrays, y.numpy()))
+        _share(batch * arrays[2].shape[1], run)
     return y[..., :channels].contiguous()
 
 
-def _features(group: tuple[int, ...], plane: int, arrays: tuple[NDArray[Any], ...], first: int, last: int) -> None:
-    kernels.feature_tasks(first, last, group, plane, *arrays)
+def _backward(
+    dy: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the inputs, in float32."""
+    batch, planes, length, channels = u.shape
+    arrays = _arrays(u, delta, A, B, C, D, order)
+    values, slope = arrays[0], _widen(dy, -1, -channels % LANES)
+    directions, blocks, states, _ = arrays[2].shape
+    runs, chunk = -(-blocks // _TOGETHER), math.isqrt(length - 1) + 1
+    gates = (batch, runs, directions, length, states)
+    shapes = (values.shape, arrays[1].shape, (batch, *arrays[2].shape), gates, gates)
+    du, ddelta, *others = (torch.empty(shape, dtype=torch.float32) for shape in shapes)
+    sums = [x.numpy() for x in (du, ddelta, *others)]
+    for array in sums[1:]:  # du is not added to before it is set
+        array.fill(0.0)
+    for plane in range(0, planes, _BACKWARD_GROUP):
+        group = (0,) * min(_BACKWARD_GROUP, planes - plane)
+        given = (group, plane, _TOGETHER, chunk, *arrays, slope, *sums)
+        _share(batch * runs, partial(_call, cpu_backward_kernels.gradient_tasks, given))
+    dA, dB, dC = (torch.from_numpy(x.sum(axis)) for x, axis in zip(sums[2:], (0, 1, 1), strict=True))
+    dD = None
+    if D is not None:
+        dD = torch.from_numpy(np.einsum("bplc,bplc->bpc", values, slope).sum((0, 1)))[:channels].expand_as(D)
+    return du[..., :channels], ddelta[..., :channels], dA.transpose(2, 3).flatten(1, 2)[:, :channels], dB, dC, dD
+
+
+def _arrays(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor
+) -> tuple[NDArray[Any], ...]:
+    """Values, steps, rates, gates, skip and order as the kernels want them: channels filled up to whole blocks."""
+    channels = u.shape[3]
+    spare = -channels % LANES
+    values, step = (_widen(x, -1, spare) for x in (u, delta))
+    with np.errstate(over="ignore"):  # a rate beyond float32 decays to zero at once, as its largest number does
+        rate = np.maximum(_widen(A, 1, spare) * _LOG2E, np.finfo(np.float32).min)
+    rate = rate.reshape(-1, (channels + spare) // LANES, LANES, A.shape[2])
+    rate = np.ascontiguousarray(rate.swapaxes(2, 3))  # (directions, blocks, states, lanes)
+    skip = np.zeros(channels + spare, np.float32) if D is None else _widen(D, -1, spare).sum(0)
+    return values, step, rate, _array(B), _array(C), skip, _steps(order)
+
+
+def _call(kernel: Callable[..., None], arguments: tuple[Any, ...], first: int, last: int) -> None:
+    kernel(first, last, *arguments)
 
 
 def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+    if needs_gradient(values, delta, A, B, C):
+        return coordinates_by(directional, values, delta, A, B, C, order)
     batch, planes, length = delta.shape[0], values.shape[0], values.shape[1]
     z = torch.zeros(batch, planes, length, values.shape[2], dtype=torch.float32)
     arrays = (_array(values.transpose(1, 2)), _array(delta), _array(A) * _LOG2E, _array(B), _array(C), _steps(order))
@@ -60,6 +128,8 @@ def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, o
 
 
 def states(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor) -> Tensor:
+    if needs_gradient(values, delta, A, B):
+        return torch_backend.states(values, delta, A, B, order)
     batch, directions, planes, length = delta.shape
     table = torch.empty(batch, directions, planes, length, A.shape[1], values.shape[2], dtype=torch.float32)
     arrays = (_array(values), _array(delta), _array(A) * _LOG2E, _array(B), _steps(order))

@@ -1,86 +1,31 @@
 # mypy: disable-error-code="import-untyped, import-not-found"
-"""Numba kernels of the `cpu` backend: float32, forward only, vectorised by hand where it counts.
+"""Numba kernels of the `cpu` backend, the forward pass: float32, vectorised by hand where it counts.
 
 The feature scan runs over blocks of LANES channels, so that a state (planes x states x LANES) stays in the first-level
-cache, outputs gather in registers, and no sum crosses a vector. LLVM does not find that form by itself, hence the
-intrinsic, which writes it in LLVM's portable vector types: they become AVX-512, AVX2, SSE or NEON on their own.
+cache, outputs gather in registers, and no sum crosses a vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Indices = NDArray[np.int64]
-
-# One 512-bit register, or two of NEON's; machines with 16 registers of 256 bits would spill at more than 8.
-LANES = 16 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 8
-
-# 2^f on [-1/2, 1/2], highest power first: relative error below 1e-7, exact at zero. Below 2^LOWEST lies zero, so
-# that no denormal number ever slows a product down.
-POLYNOMIAL = (
-    0.001326472731307149,
-    0.009671512991189957,
-    0.05550733581185341,
-    0.24022242426872253,
-    0.6931470036506653,
-    1.0,
+from scopereg.ops.scan.cpu_vectors import (
+    LANES,
+    LOWEST,
+    POLYNOMIAL,
+    VECTOR,
+    Floats,
+    Indices,
+    compiled,
+    exp2,
+    fma,
+    splat,
 )
-LOWEST = -126.0
-
-_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
-_VECTOR, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
-# Adding and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the low bits.
-_ROUNDER = 12582912.0
-# A product and a sum may fuse; nothing may be reordered, which would undo the rounding above.
-_FUSE = ("contract",)
-
-
-def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's `njit` with the machine code kept on disk; without, where neither package nor user cache is writable."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-        except RuntimeError:
-            return njit(nogil=True, error_model="numpy", **options)(function)
-
-    return decorate
-
-
-def _constant(x: float) -> ir.Constant:
-    return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, float(np.float32(x)))] * LANES)
-
-
-def _fma(b: Any, x: Any, y: Any, z: Any) -> Any:
-    return b.fadd(b.fmul(x, y, flags=_FUSE), z, flags=_FUSE)
-
-
-def _splat(b: Any, x: Any) -> Any:
-    nothing = ir.Constant(_VECTOR, ir.Undefined)
-    return b.shuffle_vector(b.insert_element(nothing, x, _INT(0)), nothing, ir.Constant(_INTS, [0] * LANES))
-
-
-def _exp2_vector(b: Any, x: Any) -> Any:
-    """2^x: round x to n, take the polynomial of the rest, add n to its exponent bits."""
-    shifted = b.fadd(x, _constant(_ROUNDER))
-    rest = b.fsub(x, b.fsub(shifted, _constant(_ROUNDER)))
-    power = _constant(POLYNOMIAL[0])
-    for coefficient in POLYNOMIAL[1:]:
-        power = _fma(b, power, rest, _constant(coefficient))
-    exponent = b.shl(b.bitcast(shifted, _INTS), ir.Constant(_INTS, [23] * LANES))
-    scaled = b.bitcast(b.add(b.bitcast(power, _INTS), exponent), _VECTOR)
-    # Unordered: a NaN passes through instead of turning into zero.
-    return b.select(b.fcmp_unordered(">=", x, _constant(LOWEST)), scaled, _constant(0.0))
 
 
 @intrinsic
@@ -114,7 +59,7 @@ def _advance(
             return context.make_array(signature.args[i])(context, b, args[i]).data
 
         def vector(base: Any, offset: Any) -> Any:
-            return b.bitcast(b.gep(base, [offset]), _VECTOR.as_pointer())
+            return b.bitcast(b.gep(base, [offset]), VECTOR.as_pointer())
 
         h, rate, u, y, delta, write, read = (data(i) for i in (1, 2, 4, 5, 8, 10, 11))
         rate_at, token_at, plane_stride, delta_at, gate_at, states = (args[i] for i in (3, 6, 7, 9, 12, 13))
@@ -129,14 +74,14 @@ def _advance(
         with cgutils.for_range(b, states) as loop:
             s = loop.index
             row = b.add(rate_at, b.mul(s, index(LANES)))
-            decay = _exp2_vector(b, b.fmul(step, b.load(vector(rate, row), align=4)))
+            decay = exp2(b, b.fmul(step, b.load(vector(rate, row), align=4)))
             gate = b.add(gate_at, s)
-            write_s, read_s = (_splat(b, b.load(b.gep(x, [gate]))) for x in (write, read))
+            write_s, read_s = (splat(b, b.load(b.gep(x, [gate]))) for x in (write, read))
             for p in range(planes):
                 cell = vector(h, b.mul(b.add(b.mul(s, index(planes)), index(p)), index(LANES)))
-                state = _fma(b, b.load(cell, align=4), decay, b.fmul(pushed[p], write_s))
+                state = fma(b, b.load(cell, align=4), decay, b.fmul(pushed[p], write_s))
                 b.store(state, cell, align=4)
-                b.store(_fma(b, state, read_s, b.load(sums[p])), sums[p])
+                b.store(fma(b, state, read_s, b.load(sums[p])), sums[p])
         for p in range(planes):
             b.store(b.load(sums[p]), targets[p], align=4)
         return context.get_dummy_value()
@@ -144,7 +89,7 @@ def _advance(
     return signature, generate
 
 
-@_compiled()
+@compiled()
 def feature_tasks(
     first: int,
     last: int,
@@ -191,7 +136,7 @@ def feature_tasks(
 
 @njit(inline="always")
 def _exp2(x: Any) -> Any:
-    """Scalar twin of `_exp2_vector`; it rounds by floor, which may stand in a loop whose sums are reordered."""
+    """Scalar twin of `exp2`; it rounds by floor, which may stand in a loop whose sums are reordered."""
     whole = np.floor(x + np.float32(0.5))
     rest = x - whole
     power = np.float32(POLYNOMIAL[0])
@@ -204,7 +149,7 @@ def _exp2(x: Any) -> Any:
     return np.float32(0.0) if x < np.float32(LOWEST) else power * scale
 
 
-@_compiled(fastmath={"contract", "reassoc", "nsz"})
+@compiled(fastmath={"contract", "reassoc", "nsz"})
 def coordinate_tasks(
     first: int,
     last: int,
@@ -247,7 +192,7 @@ def coordinate_tasks(
                     z[batch, plane, t, c] += total
 
 
-@_compiled(fastmath={"contract", "nsz"})
+@compiled(fastmath={"contract", "nsz"})
 def state_tasks(
     first: int, last: int, values: Floats, delta: Floats, rate: Floats, write: Floats, order: Indices, table: Floats
 ) -> None:

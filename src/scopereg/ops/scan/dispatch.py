@@ -52,8 +52,6 @@ def resolve(name: str, inputs: Sequence[Tensor]) -> Backend:
             fix=f"choose one of: auto, {', '.join(BACKENDS)}",
         )
     reason = _obstacle(name, inputs[0].device.type)
-    if reason is None and name == "cpu" and _needs_grad(inputs):
-        reason = "it has no backward pass, and an input requires a gradient"
     if reason is not None:
         raise ScopeRegError(
             f"the {name!r} scan backend cannot run: {reason}",
@@ -72,7 +70,7 @@ def _choose(inputs: Sequence[Tensor]) -> str:
     kind = inputs[0].device.type
     if kind == "cuda" and _obstacle("triton", kind) is None:
         return "triton"
-    if kind == "cpu" and not _needs_grad(inputs) and _obstacle("cpu", kind) is None:
+    if kind == "cpu" and _obstacle("cpu", kind) is None:
         return "cpu"
     return "torch"
 
@@ -81,10 +79,6 @@ def _tracing() -> bool:
     """Whether the call is being recorded or transformed (compile, export, vmap, forward AD) rather than run."""
     transformed = torch._C._functorch.maybe_current_level() is not None
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed or forward_ad._current_level >= 0
-
-
-def _needs_grad(inputs: Sequence[Tensor]) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 
 def _obstacle(name: str, kind: str) -> str | None:

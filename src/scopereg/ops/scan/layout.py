@@ -58,3 +58,8 @@ def coordinates_by(
     """A coordinate scan (batch, planes, length, P) run by a backend's directional scan."""
     y = directional(*fold_coordinates(values, delta, A, B, C), None, order)  # (batch * planes, P, length, 1)
     return y.reshape(delta.shape[0], values.shape[0], values.shape[2], values.shape[1]).transpose(2, 3)
+
+
+def needs_gradient(*inputs: Tensor | None) -> bool:
+    """Whether something will ask for the gradient of one of them."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)

@@ -60,11 +60,11 @@ CASES = (
 )
 
 
-def compare(backend: str, device: torch.device | str = "cpu", *, backward: bool = True) -> list[Comparison]:
-    """Both forms in all cases, with gradients where the backend has them."""
+def compare(backend: str, device: torch.device | str = "cpu") -> list[Comparison]:
+    """Both forms in all cases, with gradients."""
     found: list[Comparison] = []
     for case, inputs in product(CASES, (feature_inputs, coordinate_inputs)):
-        found += compare_case(case, backend, device, backward=backward, inputs=inputs)
+        found += compare_case(case, backend, device, inputs=inputs)
     return found
 
 
@@ -73,15 +73,14 @@ def compare_case(
     backend: str,
     device: torch.device | str = "cpu",
     *,
-    backward: bool = True,
     inputs: Callable[[Case], dict[str, Tensor]] | None = None,
 ) -> list[Comparison]:
     """y, and the gradients of a random weighting of it, against the reference in float64."""
     make = feature_inputs if inputs is None else inputs
     given = {name: x.to(device) for name, x in make(case).items()}
     exact = {name: x.double() if x.is_floating_point() else x for name, x in given.items()}
-    want = _evaluate(exact, "reference", backward)
-    have = _evaluate(given, backend, backward)
+    want = _evaluate(exact, "reference")
+    have = _evaluate(given, backend)
     return [Comparison(case, name, relative_error(have[name], want[name])) for name in want]
 
 
@@ -131,20 +130,23 @@ def coordinate_inputs(case: Case) -> dict[str, Tensor]:
     }
 
 
-def _evaluate(given: dict[str, Tensor], backend: str, backward: bool) -> dict[str, Tensor]:
-    """y and, asked for, the gradient of every floating-point argument."""
+def _evaluate(given: dict[str, Tensor], backend: str) -> dict[str, Tensor]:
+    """y without gradients and with them, which may be other kernels, and the gradient of every floating argument."""
     arguments = {name: x.detach() for name, x in given.items()}
     free = {name: x for name, x in arguments.items() if x.is_floating_point()}
     for x in free.values():
-        x.requires_grad_(backward)
+        x.requires_grad_()
     scan = directional_scan if "u" in arguments else coordinate_scan
     if "u" in arguments:
         arguments.setdefault("D", None)  # type: ignore[arg-type]
+    with torch.no_grad():
+        plain = scan(**arguments, backend=backend)
     y = scan(**arguments, backend=backend)
-    results = {"y": y.detach()}
-    if backward:
-        # Rounded alike on both sides: the twin in float64 is to see the very same upstream gradient.
-        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).bfloat16().to(y)
-        gradients = torch.autograd.grad(y, list(free.values()), weights)
-        results |= {f"grad {name}": g for name, g in zip(free, gradients, strict=True)}
-    return results
+    # Rounded alike on both sides: the twin in float64 is to see the very same upstream gradient.
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).bfloat16().to(y)
+    gradients = torch.autograd.grad(y, list(free.values()), weights)
+    return {
+        "y": plain,
+        "y with gradients": y.detach(),
+        **{f"grad {name}": g for name, g in zip(free, gradients, strict=True)},
+    }

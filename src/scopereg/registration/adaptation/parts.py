@@ -10,10 +10,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scopereg.errors import ScopeRegError
 from scopereg.networks.scope_reg import ScopeReg
+from scopereg.ops import available_backends
 from scopereg.registration.adaptation.settings import PartsName
 from scopereg.training.source import Batch
 
-# Gates are what comes after the feature scan: no gradient goes through it, which is most of the work on a CPU.
+# Gates are what comes after the feature scan: no gradient goes through it, which is most of the work without kernels.
 _PREFIXES: dict[str, tuple[str, ...]] = {
     "gates": ("decoder.coordinate_scan.", "decoder.depth_gate."),
     "decoder": ("decoder.", "encoder.slice_projection.", "encoder.volume_projection."),
@@ -27,7 +28,8 @@ def choose_parts(parts: PartsName, device: torch.device) -> str:
     """Their name, chosen for the device where that is asked for."""
     if parts != "auto":
         return parts
-    return "gates" if device.type == "cpu" else "all"
+    slow = device.type == "cpu" and available_backends(device)["cpu"] is not None
+    return "gates" if slow else "all"
 
 
 def usual_rate(parts: str) -> float:

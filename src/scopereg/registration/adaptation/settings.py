@@ -28,7 +28,7 @@ class AdaptSettings:
     magnitude: float = 10.0
     """Largest offset of a frame from where it is sought, in voxels and degrees on each axis."""
     parts: PartsName = "auto"
-    """What learns. gates: 0.15 of 6.5 million weights, for CPUs. decoder: 1.7. all. auto: gates on a CPU, else all."""
+    """What learns. gates: 0.15 of 6.5 million weights. decoder: 1.7. all. auto: all, on a CPU without numba gates."""
     frames: int | None = None
     """Frames of a step, which share one encoding of the volume; by default 8 on a CPU, else 48."""
     learning_rate: float | None = None
