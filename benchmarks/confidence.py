@@ -27,6 +27,7 @@ from scopereg.data.tracked import around, start_poses
 from scopereg.evaluation.examples import CaseExamples, case_examples
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.sweeps import SHAPE, sweep_case
+from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
 from scopereg.io.sweeps import read_npz_sweep
@@ -40,7 +41,6 @@ from scopereg.registration.model import Registrar
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
 FIRST_SEED = 40_000  # of phantoms: neither trained, nor calibrated, nor on a model card
 SPACING_MM = 1.2  # of the sweep's reference
-RESAMPLES = 1000
 FRAME_COLUMNS = (
     "set",
     "stage",
@@ -231,7 +231,6 @@ def summary(rows: Sequence[Judged]) -> dict[str, object]:
     own = [row for row in rows if row.kind == OWN]
     errors, expected = (np.array([getattr(row, name) for row in own]) for name in ("error_mm", "expected_mm"))
     fine = np.array([row.ok for row in own])
-    order = np.argsort(expected)
     low, high = auroc_interval(errors > SUCCESS_MM, expected, [row.patient for row in own])
     line: dict[str, object] = {
         "set": own[0].set,
@@ -251,7 +250,7 @@ def summary(rows: Sequence[Judged]) -> dict[str, object]:
         "ok_within_3mm": (errors[fine] <= SUCCESS_MM).mean() if fine.any() else np.nan,
     }
     for share in (0.5, 0.8, 1.0):
-        line[f"mean_mm_of_surest_{share:.0%}"] = errors[order[: round(share * len(own))]].mean()
+        line[f"mean_mm_of_surest_{share:.0%}"] = mean_of_surest(errors, expected, share)
     line["false_alarms"] = flagged(own)
     for kind, name in ((OTHER, "other_patient"), (NOISE, "noise"), (GEL, "gel")):
         line[f"flagged_{name}"] = flagged([row for row in rows if row.kind == kind])
@@ -267,28 +266,6 @@ def flagged(rows: Sequence[Judged]) -> float:
 def share_of(values: Iterable[bool]) -> float:
     found = list(values)
     return float(np.mean(found)) if found else np.nan
-
-
-def auroc(bad: np.ndarray, score: np.ndarray) -> float:
-    """Probability that a bad frame scores above a good one; NaN where there are none of either."""
-    if bad.all() or not bad.any():
-        return float("nan")
-    apart = score[bad][:, None] - score[~bad]
-    return float((apart > 0).mean() + (apart == 0).mean() / 2)
-
-
-def auroc_interval(bad: np.ndarray, score: np.ndarray, patients: Sequence[str]) -> tuple[float, float]:
-    """95 % interval by resampling patients."""
-    names = np.array(patients)
-    rows_of = [np.flatnonzero(names == name) for name in dict.fromkeys(patients)]
-    generator = np.random.default_rng(0)
-    drawn = [
-        np.concatenate([rows_of[k] for k in generator.integers(len(rows_of), size=len(rows_of))])
-        for _ in range(RESAMPLES)
-    ]
-    found = [value for rows in drawn if not np.isnan(value := auroc(bad[rows], score[rows]))]
-    low, high = np.quantile(found, (0.025, 0.975)) if found else (np.nan, np.nan)
-    return float(low), float(high)
 
 
 def shortened(line: dict[str, object]) -> dict[str, object]:

@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
+from scopereg.evaluation.trust import calibration_curve, kept_curve
+
 ROOT = Path(__file__).parents[1]
 FRAMES = ROOT / "benchmarks" / "confidence-frames.csv"
 OUT = ROOT / "docs" / "images" / "confidence.png"
 COLOURS = ("#1f5fa8", "#c0392b", "#1e8449", "#e08e0b", "#6c3483", "#555555")
-CLOSE_MM, BINS = 3.0, 5  # bins hold equally many frames
+CLOSE_MM = 3.0
 
 Array = npt.NDArray[np.float64]
 
@@ -42,9 +44,7 @@ def draw_calibration(axes: Axes, sets: dict[str, tuple[Array, Array, Array]]) ->
     """Share of frames within 3 mm against the confidence stated."""
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
     for colour, (name, (error, _, sure)) in zip(COLOURS, sets.items(), strict=False):
-        bins = np.array_split(np.argsort(sure, kind="stable"), BINS)
-        stated = [sure[rows].mean() for rows in bins]
-        true = [(error[rows] <= CLOSE_MM).mean() for rows in bins]
+        stated, true = calibration_curve(sure, (error <= CLOSE_MM).astype(float))
         axes.plot(stated, true, "o-", color=colour, linewidth=1.6, markersize=5, label=name)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     axes.set_xlabel("confidence stated")
@@ -55,10 +55,7 @@ def draw_calibration(axes: Axes, sets: dict[str, tuple[Array, Array, Array]]) ->
 def draw_kept(axes: Axes, sets: dict[str, tuple[Array, Array, Array]]) -> None:
     """Mean error of the frames with the least expected errors."""
     for colour, (name, (error, expected, _)) in zip(COLOURS, sets.items(), strict=False):
-        ordered = error[np.argsort(expected, kind="stable")]
-        count = np.arange(1, len(ordered) + 1)
-        usable = count >= max(0.1 * len(ordered), 5)  # fewer say nothing
-        axes.plot((count / len(ordered))[usable], (np.cumsum(ordered) / count)[usable], color=colour, label=name)
+        axes.plot(*kept_curve(error, expected), color=colour, label=name)
     axes.set(xlim=(0, 1.0), ylim=(0, None))
     axes.set_xlabel("share of frames kept, the surest first")
     axes.set_ylabel("mean error of those (mm)")

@@ -21,11 +21,11 @@ from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet, save_set
 from scopereg.evaluation import scenes
 from scopereg.evaluation.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
-from scopereg.evaluation.figures import rank_correlation
 from scopereg.evaluation.gallery import failures, ranked
 from scopereg.evaluation.methods import Identity, Located
 from scopereg.evaluation.results import FrameResult, read_results, write_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
+from scopereg.evaluation.trust import rank_correlation
 from scopereg.geometry import sample_poses
 
 NAN = float("nan")
@@ -286,7 +286,7 @@ def test_rank_correlation_is_spearmans() -> None:
 def test_charts_stay_inside_the_picture(values: list[float]) -> None:
     charts = [
         box_chart([Box("a" * 60, values, "red"), Box("none", [], "red")], x_label="x", mark=(3.0, "3 mm")),
-        scatter_chart(Curve("a", values, values, "red"), x_label="x", y_label="y"),
+        scatter_chart([Curve("a", values, values, "red")], x_label="x", y_label="y"),
         curve_chart([Curve("a", values, values, "red", band=[(NAN, NAN)] * len(values))], x_label="x", y_label="y"),
     ]
     for svg in charts:

@@ -11,8 +11,8 @@ import pytest
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import COLUMNS, FrameResult, is_failure, read_many, read_results, write_results
 
-NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:])}
-ROW = FrameResult("CAMUS-M", "honest", 10.0, 2, "scope-reg", 'case "1", of two', "patient 7", 3, **NUMBERS)
+NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:-1])}
+ROW = FrameResult("CAMUS-M", "honest", 10.0, 2, "scope-reg", 'case "1", of two', "patient 7", 3, **NUMBERS, ok="yes")
 ROWS = [ROW, replace(ROW, frame=4, mtre_mm=1 / 3), replace(ROW, case="other", dice=math.nan, ncc=math.nan)]
 
 
@@ -25,6 +25,16 @@ def test_rows_and_facts_come_back_as_they_were(tmp_path: Path) -> None:
     assert [repr(asdict(row)) for row in rows] == [repr(asdict(row)) for row in ROWS]  # NaN is not equal to itself
     assert (facts["seed"], facts["method_facts"]) == (5, {"weights": "x"})
     assert [type(value) for value in (rows[0].fold, rows[0].magnitude, rows[0].frame)] == [int, float, int]
+
+
+def test_files_from_before_calibrations_are_read(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.csv", ROWS[:1])
+    first, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([first, *(line.rsplit(",", 3)[0] for line in lines)]) + "\n")
+    ((row,), _) = read_results(path)
+    assert (row.found_rz, row.ok) == (ROW.found_rz, "")
+    assert math.isnan(row.expected_mm)
+    assert math.isnan(row.bound_mm)
 
 
 def test_a_file_without_frames_is_read(tmp_path: Path) -> None:

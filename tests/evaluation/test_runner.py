@@ -27,6 +27,7 @@ from scopereg.images import Frame, Volume
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.classical import PEERS
+from scopereg.registration.confidence import Verdict
 from scopereg.registration.result import RegistrationError, Result
 
 PAPER = EvaluateSettings("paper", magnitude=3)
@@ -79,6 +80,23 @@ def test_a_method_that_knows_the_truth_has_no_error(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [file_name("tiny", "oracle", PAPER)]
 
 
+class Judge(Oracle):
+    """An oracle that tells what to think of its poses."""
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        verdicts = [Verdict(1.25 + row, 3.5, 0.9, True, row % 2 == 0, "") for row in range(len(frames))]
+        return super().locate(frames, volume, spacing_mm)._replace(verdicts=verdicts)
+
+
+def test_rows_carry_the_verdicts_and_so_does_the_journal(tmp_path: Path) -> None:
+    volumes = make_set(2)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(volumes, whole(volumes), Judge(volumes, fail_after=1), PAPER, tmp_path)
+    rows, _ = read_results(evaluate(volumes, whole(volumes), Judge(volumes), PAPER, tmp_path))
+    told = [(row.expected_mm, row.bound_mm, row.ok) for row in rows]
+    assert told == [(1.25, 3.5, "yes"), (2.25, 3.5, "no"), (3.25, 3.5, "yes"), (4.25, 3.5, "no")] * 2
+
+
 def test_without_labels_there_is_no_dice(tmp_path: Path) -> None:
     volumes = make_set(1, labels=False)
     rows, _ = read_results(evaluate(volumes, whole(volumes), methods.create("identity"), PAPER, tmp_path))
@@ -98,7 +116,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Pa
     assert again.asked == 2
     assert not journal.exists()
     straight = evaluate(volumes, whole(volumes), Oracle(volumes), PAPER, tmp_path / "b")
-    assert read_results(first)[0] == read_results(straight)[0]
+    assert repr(read_results(first)[0]) == repr(read_results(straight)[0])  # NaN is not equal to itself
 
 
 def test_a_whole_file_is_left_alone_and_another_run_does_not_mix_with_it(tmp_path: Path) -> None:

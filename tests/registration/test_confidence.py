@@ -340,11 +340,16 @@ def test_evaluated_networks_tell_their_confidence(echo: Registrar, patients: lis
     found = method.locate(images, volume, patients[0].spacing_mm)
     assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
     assert "calibration" in method.facts
+    assert found.verdicts is not None
+    assert torch.tensor([v.confidence for v in found.verdicts]).equal(found.confidence)
     refined = RefinedMethod(method, torch.device("cpu")).locate(images, volume, patients[0].spacing_mm)
     assert ((refined.confidence >= 0) & (refined.confidence <= 1)).all()
     plain = NetworkMethod(replace(echo, calibration=None))
     without = plain.locate(images, volume, patients[0].spacing_mm)
     assert without.confidence.isnan().all()
+    assert without.verdicts is None
+    assert refined.verdicts is not None
+    assert refined.verdicts != found.verdicts
     assert "calibration" not in plain.facts
     assert float((without.poses.translation - found.poses.translation).abs().max()) < 0.01
 

@@ -6,116 +6,93 @@ A colour is any of CSS, such as `#4cc38a` or `var(--c0)`, which a page may chang
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
-import numpy as np
+from scopereg.evaluation.axes import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    log_axis,
+    percent_axis,
+    plain_axis,
+    zero_axis,
+)
+from scopereg.evaluation.drawing import (
+    Box,
+    Curve,
+    Mark,
+    Series,
+    Span,
+    draw_band,
+    draw_box,
+    draw_cloud,
+    draw_diagonal,
+    draw_dots,
+    draw_figure,
+    draw_grid,
+    draw_legend,
+    draw_level,
+    draw_line,
+    draw_pieces,
+    draw_upright,
+)
 
-_WIDTH, _HEIGHT = 760, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 42
+_TALL = 340  # of charts whose axes have one range
 _ROW, _LETTER, _NAME = 34, 7.0, 26  # height of a box, width of a letter, letters of a name that fit
-_DECADES = 4  # of a logarithmic axis: what is smaller stands at its edge
-_DOTS = 3000  # more only make the page slow
-
-Mark = tuple[float, str]  # a level and its label
-
-
-@dataclass(frozen=True)
-class Axis:
-    """From data to picture coordinates; what lies beyond the ends stands at the edge."""
-
-    low: float
-    high: float
-    start: float  # picture coordinate of low
-    stop: float
-    ticks: tuple[float, ...]
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        scale = math.log10 if self.log else float
-        low, high, at = map(scale, (self.low, self.high, min(max(value, self.low), self.high)))
-        return self.start + (self.stop - self.start) * (at - low) / (high - low)
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a chart."""
-
-    name: str
-    values: list[float]
-    colour: str
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line through points, with a band around it where there is one."""
-
-    name: str
-    x: list[float]
-    y: list[float]
-    colour: str
-    dashed: bool = False
-    band: list[tuple[float, float]] | None = None  # low and high at each point
-    dots: bool = False
-
-
-@dataclass(frozen=True)
-class Span:
-    """A part of the x axis with a colour of its own."""
-
-    name: str
-    start: float
-    stop: float
-    colour: str
-
-
-@dataclass(frozen=True)
-class Box:
-    """Values of which a box plot shows the spread; what is not finite must be left out beforehand."""
-
-    name: str
-    values: list[float]
-    colour: str
 
 
 def line_chart(series: list[Series], *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
     """An SVG chart of lines over 1, 2, 3, ..., the y axis from 0; `mark` draws a labelled level."""
     count = max(len(line.values) for line in series)
     ticks = tuple(range(1, count + 1, max(1, math.ceil(count / 16))))
-    x = Axis(1, count, _LEFT, _WIDTH - _RIGHT, ticks) if count > 1 else Axis(0, 2, _LEFT, _WIDTH - _RIGHT, ticks)
+    x = Axis(1, count, LEFT, WIDTH - RIGHT, ticks) if count > 1 else Axis(0, 2, LEFT, WIDTH - RIGHT, ticks)
     y = zero_axis([value for line in series for value in line.values] + [mark[0] if mark else 0.0])
-    parts = [*_grid(x, y, x_label, y_label, vertical=False), *_level(mark, x, y)]
+    parts = [*draw_grid(x, y, x_label, y_label, vertical=False), *draw_level(mark, x, y)]
     for line in series:
         places = list(range(1, len(line.values) + 1))
-        parts += [_line(places, line.values, x, y, line), *_dots(places, line.values, x, y, line)]
-    return _figure(parts, _HEIGHT, _legend(series))
+        parts += [draw_line(places, line.values, x, y, line), *draw_dots(places, line.values, x, y, line)]
+    return draw_figure(parts, HEIGHT, draw_legend(series))
 
 
 def share_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
     """Curves from 0 to 100 % over a logarithmic x axis; `mark` draws a labelled upright line."""
     x = log_axis([value for curve in curves for value in curve.x] + ([mark[0]] if mark else []))
-    y = Axis(0, 100, _HEIGHT - _BOTTOM, _TOP, (0, 25, 50, 75, 100))
-    parts = [*_grid(x, y, x_label, y_label), *_upright(mark, x, _HEIGHT)]
-    parts += [_line(curve.x, curve.y, x, y, curve) for curve in curves]
-    return _figure(parts, _HEIGHT, _legend(curves))
+    y = percent_axis()
+    parts = [*draw_grid(x, y, x_label, y_label), *draw_upright(mark, x, HEIGHT)]
+    parts += [draw_line(curve.x, curve.y, x, y, curve) for curve in curves]
+    return draw_figure(parts, HEIGHT, draw_legend(curves))
 
 
 def curve_chart(
-    curves: Sequence[Curve], *, x_label: str, y_label: str, mark: Mark | None = None, percent: bool = False
+    curves: Sequence[Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    mark: Mark | None = None,
+    percent: bool = False,
+    shares: bool = False,
 ) -> str:
-    """Curves with bands over a plain x axis, y from 0 or in per cent; `mark` draws a labelled level."""
+    """Curves with bands over a plain x axis, or over `shares` in per cent; y from 0 or in per cent.
+
+    `mark` draws a labelled level.
+    """
     places = sorted({value for curve in curves for value in curve.x})
-    x = plain_axis(places, ticks=tuple(places) if len(places) <= 12 else None)
+    level = plain_axis(places, ticks=tuple(places) if len(places) <= 12 else None)
+    x = percent_axis(LEFT, WIDTH - RIGHT) if shares else level
     tops = [value for curve in curves for value in [*curve.y, *(high for _, high in curve.band or [])]]
-    full = Axis(0, 100, _HEIGHT - _BOTTOM, _TOP, (0, 25, 50, 75, 100))
-    y = full if percent else zero_axis([top for top in tops if math.isfinite(top)] + ([mark[0]] if mark else []))
-    parts = [*_grid(x, y, x_label, y_label), *_level(mark, x, y)]
-    parts += [part for curve in curves for part in _band(curve, x, y)]
+    known = [top for top in tops if math.isfinite(top)] + ([mark[0]] if mark else [])
+    y = percent_axis() if percent else zero_axis(known)
+    parts = [*draw_grid(x, y, x_label, y_label), *draw_level(mark, x, y)]
+    parts += [part for curve in curves for part in draw_band(curve, x, y)]
     for curve in curves:
-        parts += [_line(curve.x, curve.y, x, y, curve), *_dots(curve.x, curve.y, x, y, curve)]
-    return _figure(parts, _HEIGHT, _legend(curves))
+        parts += [draw_line(curve.x, curve.y, x, y, curve), *draw_dots(curve.x, curve.y, x, y, curve)]
+    return draw_figure(parts, HEIGHT, draw_legend(curves))
 
 
 def trace_chart(
@@ -130,203 +107,66 @@ def trace_chart(
     """Curves over time, on spans of time in colours of their own; a curve that only has `dots` has no line."""
     known = [value for curve in curves for value in curve.y if math.isfinite(value)] or [0.0]
     x = plain_axis([value for curve in curves for value in curve.x] + [end for s in spans for end in (s.start, s.stop)])
-    upright = replace(plain_axis(known), start=_HEIGHT - _BOTTOM, stop=_TOP)
+    upright = replace(plain_axis(known), start=HEIGHT - BOTTOM, stop=TOP)
     y = zero_axis([*known, *([mark[0]] if mark else [])]) if from_zero else upright
     parts = [
-        f'<rect x="{x(span.start):.1f}" y="{_TOP}" width="{x(span.stop) - x(span.start):.1f}" '
-        f'height="{_HEIGHT - _BOTTOM - _TOP}" style="fill:{span.colour}" opacity="0.22">'
+        f'<rect x="{x(span.start):.1f}" y="{TOP}" width="{x(span.stop) - x(span.start):.1f}" '
+        f'height="{HEIGHT - BOTTOM - TOP}" style="fill:{span.colour}" opacity="0.22">'
         f"<title>{escape(span.name)}</title></rect>"
         for span in spans
     ]
-    parts += [*_grid(x, y, x_label, y_label), *_level(mark, x, y)]
+    parts += [*draw_grid(x, y, x_label, y_label), *draw_level(mark, x, y)]
     for curve in curves:
-        parts += _dots(curve.x, curve.y, x, y, curve, radius=2) if curve.dots else _pieces(curve, x, y)
+        parts += draw_dots(curve.x, curve.y, x, y, curve, radius=2) if curve.dots else draw_pieces(curve, x, y)
     named = {span.name: Curve(span.name, [], [], span.colour) for span in spans}
-    return _figure(parts, _HEIGHT, _legend([*curves, *named.values()]))
+    return draw_figure(parts, HEIGHT, draw_legend([*curves, *named.values()]))
 
 
-def scatter_chart(cloud: Curve, *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
-    """Dots over a plain x axis, y logarithmic; of very many only an even part is drawn."""
-    step = math.ceil(len(cloud.x) / _DOTS)
-    x, y = plain_axis(cloud.x), log_axis(cloud.y + ([mark[0]] if mark else []), _HEIGHT - _BOTTOM, _TOP)
-    pairs = zip(cloud.x[::step], cloud.y[::step], strict=True)
-    dots = [
-        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" style="fill:{cloud.colour}" opacity="0.6"/>' for a, b in pairs
-    ]
-    parts = [*_grid(x, y, x_label, y_label), *_level(mark, x, y), *dots]
-    return _figure(parts, _HEIGHT, _legend([cloud]))
+def agreement_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, percent: bool = False) -> str:
+    """Curves with dots over axes of one range from 0, with the line where both agree."""
+    height = _TALL
+    known = [value for curve in curves for value in (*curve.x, *curve.y)]
+    ends = ((LEFT, WIDTH - RIGHT), (height - BOTTOM, TOP))
+    x, y = (percent_axis(*end) if percent else zero_axis(known, *end) for end in ends)
+    parts = [*draw_grid(x, y, x_label, y_label, height=height), draw_diagonal(x, y)]
+    for curve in curves:
+        parts += [draw_line(curve.x, curve.y, x, y, curve)]
+        parts += draw_dots(curve.x, curve.y, x, y, replace(curve, dots=True))
+    return draw_figure(parts, height, draw_legend(curves))
+
+
+def pair_chart(cloud: Curve, *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
+    """Dots over logarithmic axes of one range, with the line where both are alike; `mark` is drawn on both."""
+    height = _TALL
+    every = [*cloud.x, *cloud.y, *([mark[0]] if mark else [])]
+    x, y = log_axis(every), log_axis(every, height - BOTTOM, TOP)
+    parts = [*draw_grid(x, y, x_label, y_label, height=height), draw_diagonal(x, y)]
+    parts += [*draw_level(mark, x, y), *draw_upright(mark, x, height), *draw_cloud(cloud, x, y)]
+    return draw_figure(parts, height, draw_legend([cloud]))
+
+
+def scatter_chart(
+    clouds: Sequence[Curve], *, x_label: str, y_label: str, mark: Mark | None = None, limit: Mark | None = None
+) -> str:
+    """Dots over a plain x axis, y logarithmic; `mark` draws a labelled level, `limit` a labelled upright line."""
+    x = plain_axis([value for cloud in clouds for value in cloud.x] + ([limit[0]] if limit else []))
+    y = log_axis([v for cloud in clouds for v in cloud.y] + ([mark[0]] if mark else []), HEIGHT - BOTTOM, TOP)
+    parts = [*draw_grid(x, y, x_label, y_label), *draw_level(mark, x, y), *draw_upright(limit, x, HEIGHT)]
+    parts += [dot for cloud in clouds for dot in draw_cloud(cloud, x, y)]
+    return draw_figure(parts, HEIGHT, draw_legend(clouds))
 
 
 def box_chart(boxes: Sequence[Box], *, x_label: str, mark: Mark | None = None) -> str:
     """A row per box, x logarithmic: quartiles and median, whiskers to 5 and 95 %, dots beyond, a ring at the mean."""
     left = 16 + _LETTER * min(_NAME, max(len(box.name) for box in boxes))
-    height = _TOP + _ROW * len(boxes) + _BOTTOM
+    height = TOP + _ROW * len(boxes) + BOTTOM
     values = [value for box in boxes for value in box.values] + ([mark[0]] if mark else [])
     x = log_axis(values, left)
-    y = Axis(0, len(boxes), _TOP, height - _BOTTOM, ())
-    parts = [*_grid(x, y, x_label, "", height=height), *_upright(mark, x, height)]
+    y = Axis(0, len(boxes), TOP, height - BOTTOM, ())
+    parts = [*draw_grid(x, y, x_label, "", height=height), *draw_upright(mark, x, height)]
     for index, box in enumerate(boxes):
         middle = y(index + 0.5)
         name = box.name if len(box.name) <= _NAME else box.name[: _NAME - 1] + "…"
         parts.append(f'<text x="{left - 8:.1f}" y="{middle + 4:.1f}" class="end name">{escape(name)}</text>')
-        parts += _box(box, x, middle) if box.values else []
-    return _figure(parts, height)
-
-
-def log_axis(values: Iterable[float], start: float = _LEFT, stop: float = _WIDTH - _RIGHT) -> Axis:
-    """A logarithmic axis between round numbers, over four decades at most below the largest value."""
-    positive = [value for value in values if value > 0] or [1.0]
-    top = max(positive)
-    low, high = _round(max(min(positive), top / 10**_DECADES), down=True), _round(top)
-    if low == high:
-        low, high = _round(low * 0.6, down=True), _round(high * 1.6)
-    powers = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-    return Axis(low, high, start, stop, tuple(t for t in ticks if low * 0.999 <= t <= high * 1.001), log=True)
-
-
-def zero_axis(values: Iterable[float]) -> Axis:
-    """An upright axis from 0 to a number whose quarters read well."""
-    top = max([*values, 1e-9])
-    power = 10.0 ** math.floor(math.log10(top))
-    high = next(power * factor for factor in (1, 2, 4, 6, 8, 10, 20) if power * factor >= top * 0.999)
-    return Axis(0, high, _HEIGHT - _BOTTOM, _TOP, tuple(high * step / 4 for step in range(5)))
-
-
-def plain_axis(values: Sequence[float], ticks: tuple[float, ...] | None = None) -> Axis:
-    """A level axis around the values, with some air at both ends and round ticks."""
-    low, high = min(values), max(values)
-    air = 0.04 * (high - low) or 0.5 * abs(low) or 0.5
-    low, high = low - air, high + air
-    step = next(n for n in _steps((high - low) / 7) if (high - low) / n <= 7)
-    found = tuple(step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1))
-    return Axis(low, high, _LEFT, _WIDTH - _RIGHT, ticks or found)
-
-
-def _steps(near: float) -> list[float]:
-    power = 10.0 ** math.floor(math.log10(near))
-    return [power * factor for factor in (1, 2, 5, 10)]
-
-
-def _round(value: float, *, down: bool = False) -> float:
-    """The next of 1, 2, 5 times a power of ten, up or down."""
-    power = math.floor(math.log10(value) + 1e-9)
-    steps = [factor * 10.0**p for p in (power - 1, power, power + 1) for factor in (1, 2, 5)]
-    if down:
-        return max(step for step in steps if step <= value * 1.001)
-    return min(step for step in steps if step >= value * 0.999)
-
-
-def _grid(x: Axis, y: Axis, x_label: str, y_label: str, *, height: float = _HEIGHT, vertical: bool = True) -> list[str]:
-    parts = []
-    for tick in y.ticks:
-        parts.append(_stroke(x.start, x.stop, y(tick), y(tick), 'class="grid"'))
-        parts.append(f'<text x="{x.start - 8}" y="{y(tick) + 4:.1f}" class="end">{tick:g}</text>')
-    for tick in x.ticks:
-        if vertical:
-            parts.append(_stroke(x(tick), x(tick), _TOP, height - _BOTTOM, 'class="grid"'))
-        parts.append(f'<text x="{x(tick):.1f}" y="{height - _BOTTOM + 18}" class="middle">{tick:.6g}</text>')
-    centre = (x.start + x.stop) / 2
-    parts.append(f'<text x="{centre:.1f}" y="{height - 6}" class="middle">{escape(x_label)}</text>')
-    if y_label:
-        middle = (height - _BOTTOM + _TOP) / 2
-        parts.append(f'<text transform="translate(14 {middle}) rotate(-90)" class="middle">{escape(y_label)}</text>')
-    return parts
-
-
-def _level(mark: Mark | None, x: Axis, y: Axis) -> list[str]:
-    if mark is None:
-        return []
-    level = y(mark[0])
-    return [
-        _stroke(x.start, x.stop, level, level, 'class="mark"'),
-        f'<text x="{x.stop}" y="{level - 5:.1f}" class="end">{escape(mark[1])}</text>',
-    ]
-
-
-def _upright(mark: Mark | None, x: Axis, height: float) -> list[str]:
-    if mark is None:
-        return []
-    place = x(mark[0])
-    return [
-        _stroke(place, place, _TOP - 4, height - _BOTTOM, 'class="mark"'),
-        f'<text x="{place + 4:.1f}" y="{_TOP - 3}">{escape(mark[1])}</text>',
-    ]
-
-
-def _line(xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve) -> str:
-    points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(xs, ys, strict=True) if math.isfinite(b))
-    dash = ' stroke-dasharray="5 4"' if style.dashed else ""
-    return f'<polyline points="{points}" fill="none" style="stroke:{style.colour}" stroke-width="2"{dash}/>'
-
-
-def _pieces(curve: Curve, x: Axis, y: Axis) -> list[str]:
-    """A line for each run of known values: what is not known is not bridged."""
-    runs: list[list[tuple[float, float]]] = [[]]
-    for a, b in zip(curve.x, curve.y, strict=True):
-        if math.isfinite(b):
-            runs[-1].append((a, b))
-        elif runs[-1]:
-            runs.append([])
-    return [_line([a for a, _ in run], [b for _, b in run], x, y, curve) for run in runs if run]
-
-
-def _dots(
-    xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve, radius: float = 3.5
-) -> list[str]:
-    if isinstance(style, Curve) and not style.dots:
-        return []
-    return [
-        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{radius:g}" style="fill:{style.colour}">'
-        f"<title>{escape(style.name)}, {a:g}: {b:.2f}</title></circle>"
-        for a, b in zip(xs, ys, strict=True)
-        if math.isfinite(b)
-    ]
-
-
-def _band(curve: Curve, x: Axis, y: Axis) -> list[str]:
-    """The area between the bounds; a point without bounds has none."""
-    known = [(a, *span) for a, span in zip(curve.x, curve.band or [], strict=False) if all(map(math.isfinite, span))]
-    if not known:
-        return []
-    edge = [(a, low) for a, low, _ in known] + [(a, high) for a, _, high in reversed(known)]
-    points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in edge)
-    return [f'<polygon points="{points}" style="fill:{curve.colour}" opacity="0.18"/>']
-
-
-def _box(box: Box, x: Axis, middle: float) -> list[str]:
-    values = np.asarray(box.values)
-    low, first, median, third, high = (float(q) for q in np.percentile(values, [5, 25, 50, 75, 95]))
-    mean, paint, half = float(values.mean()), f'style="stroke:{box.colour}"', 10
-    said = f"{box.name}: median {median:.2f}, quartiles {first:.2f} to {third:.2f}, 5 to 95 % {low:.2f} to {high:.2f}"
-    whiskers = [_stroke(x(a), x(b), middle, middle, paint) for a, b in ((low, first), (third, high))]
-    whiskers += [_stroke(x(end), x(end), middle - 5, middle + 5, paint) for end in (low, high)]
-    body = (
-        f'<rect x="{x(first):.1f}" y="{middle - half:.1f}" width="{max(x(third) - x(first), 1):.1f}" '
-        f'height="{2 * half}" style="stroke:{box.colour};fill:{box.colour}" fill-opacity="0.25">'
-        f"<title>{escape(said)}, mean {mean:.2f}</title></rect>"
-    )
-    line = _stroke(x(median), x(median), middle - half, middle + half, f'{paint} stroke-width="3"')
-    beyond = np.sort(values[(values < low) | (values > high)])
-    dots = [
-        f'<circle cx="{x(float(value)):.1f}" cy="{middle:.1f}" r="2" style="fill:{box.colour}" opacity="0.6"/>'
-        for value in beyond[:: math.ceil(len(beyond) / _DOTS) or 1]
-    ]
-    return [*whiskers, body, line, *dots, f'<circle cx="{x(mean):.1f}" cy="{middle:.1f}" r="4" class="ring"/>']
-
-
-def _stroke(x1: float, x2: float, y1: float, y2: float, look: str) -> str:
-    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" {look}/>'
-
-
-def _legend(lines: Sequence[Series | Curve]) -> str:
-    return "".join(
-        f'<span class="key"><i style="background:{line.colour}"></i>{escape(line.name)}</span>' for line in lines
-    )
-
-
-def _figure(parts: Sequence[str], height: float, legend: str = "") -> str:
-    body = "\n".join(parts)
-    drawing = f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img">{body}</svg>'
-    caption = f"<figcaption>{legend}</figcaption>" if legend else ""
-    return f"<figure><div class='scroll'>{drawing}</div>{caption}</figure>"
+        parts += draw_box(box, x, middle) if box.values else []
+    return draw_figure(parts, height)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -109,8 +110,8 @@ def _check_phantoms(options: EvaluateOptions) -> None:
 
 
 def _table(paths: list[Path], title: str) -> Table:
-    table = Table(title=title)
-    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ms"):
+    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
         # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
         table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
     for path in paths:
@@ -133,5 +134,12 @@ def _summary(rows: list[FrameResult]) -> list[str]:
         f"{p95:.2f}",
         f"{errors[-1]:.2f}",
         f"{good / len(rows):.1%}",
+        _ok(rows),
         f"{sum(row.time_ms for row in rows) / len(rows):.0f}",
     ]
+
+
+def _ok(rows: list[FrameResult]) -> str:
+    """Share of frames whose pose a calibrated network believes."""
+    judged = [row.ok == "yes" for row in rows if row.ok]
+    return f"{sum(judged) / len(judged):.0%}" if judged else ""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from scopereg.evaluation.charts import Box, Curve, box_chart, curve_chart, scatter_chart, share_chart
+from scopereg.evaluation.charts import box_chart, curve_chart, share_chart
+from scopereg.evaluation.drawing import Box, Curve
 from scopereg.evaluation.groups import START, Group
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
@@ -83,30 +84,6 @@ def capture_figures(groups: Sequence[Group], styles: dict[str, Style]) -> list[s
         curve_chart(errors, x_label=label, y_label="mean mTRE, mm", mark=_MARK),
         curve_chart(rates, x_label=label, y_label=f"within {SUCCESS_MM:g} mm, %", percent=True),
     ]
-
-
-def confidence_figure(group: Group, method: str, styles: dict[str, Style]) -> str | None:
-    """mTRE over the method's confidence with their rank correlation; None where it gives no confidence."""
-    sure, errors = group.column(method, "confidence"), group.column(method, "mtre_mm")
-    both = np.isfinite(sure) & np.isfinite(errors)
-    if both.sum() < 3:
-        return None
-    found = rank_correlation(sure[both], errors[both])
-    said = "no rank correlation: all alike" if math.isnan(found) else f"rank correlation {found:+.2f}"
-    name = f"{method}: {int(both.sum())} frames, {said}"
-    cloud = Curve(name, sure[both].tolist(), errors[both].tolist(), *styles[method])
-    return scatter_chart(cloud, x_label="confidence", y_label="mTRE, mm (logarithmic)", mark=_MARK)
-
-
-def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
-    """Spearman's correlation; ties share their mean rank, and NaN where one side is all alike."""
-    ranks = []
-    for values in (first, second):
-        _, place, count = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(count) - (count - 1) / 2)[place])
-    if any(np.ptp(rank) == 0 for rank in ranks):
-        return math.nan
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _error_span(group: Group, method: str) -> tuple[float, float, float]:

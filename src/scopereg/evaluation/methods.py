@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.networks.passes import locate
 from scopereg.registration import model as models
 from scopereg.registration.calibration import Stage
+from scopereg.registration.confidence import Verdict
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.signs import LIKENESS, Witness
@@ -31,6 +32,7 @@ class Located(NamedTuple):
     confidence: Tensor  # (F,), larger is surer; NaN where the method gives none or could not locate the frame
     time_ms: Tensor  # (F,)
     signs: Tensor | None = None  # (F, S), what the confidence of a calibrated network rests on
+    verdicts: Sequence[Verdict] | None = None  # of each frame, by a calibrated network
 
 
 class Method(Protocol):
@@ -66,6 +68,8 @@ class NetworkMethod:
         self.calibration = model.calibration if passes == 1 else None
         if self.calibration is not None:
             self.facts["calibration"] = self.calibration.made_on
+        if model.bases:
+            self.facts["adapted"] = {"model": model.name, "from": [Path(base).stem for base in model.bases]}
 
     @torch.inference_mode()
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
@@ -84,15 +88,19 @@ class NetworkMethod:
         begin = time.perf_counter()
         with self.model.prepare(Volume(volume, spacing_mm)) as session:
             found = session.examine(frames)
-        sure = self.confidence("network", found.signs)
+        verdicts = self.judge("network", found.signs)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return Located(found.poses, sure, torch.full((len(frames),), each_ms), found.signs)
+        return Located(found.poses, _sure(verdicts), torch.full((len(frames),), each_ms), found.signs, verdicts)
 
-    def confidence(self, stage: Stage, signs: Tensor) -> Tensor:
-        """Calibrated confidence (F,) of poses of the network, or of those refined from them, by their signs (F, S)."""
+    def judge(self, stage: Stage, signs: Tensor) -> list[Verdict]:
+        """What to think of poses of the network, or of those refined from them, by their signs (F, S)."""
         assert self.calibration is not None
         gauge = self.calibration.gauge(stage, agreement=False)
-        return torch.tensor([gauge.judge(row.tolist()).confidence for row in signs])
+        return [gauge.judge(row.tolist()) for row in signs]
+
+
+def _sure(verdicts: Sequence[Verdict]) -> Tensor:
+    return torch.tensor([verdict.confidence for verdict in verdicts])
 
 
 class ClassicalMethod:
@@ -158,14 +166,15 @@ class RefinedMethod:
         begin = time.perf_counter()
         found = Refiner(volume.to(self.device), self.options).refine(frames, start.poses)
         poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
-        sure = found.similarity.cpu()
+        sure, verdicts = found.similarity.cpu(), None
         if isinstance(self.start, NetworkMethod) and start.signs is not None:
             signs = start.signs.clone()
             witness = Witness(volume.to(self.device), spacing_mm)
             signs[:, LIKENESS] = witness.likeness(frames.to(self.device, torch.float32), found.poses).cpu()
-            sure = self.start.confidence("refined", signs)
+            verdicts = self.start.judge("refined", signs)
+            sure = _sure(verdicts)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return Located(poses, sure, start.time_ms + each_ms)
+        return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts)
 
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")

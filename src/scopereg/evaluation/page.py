@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from pathlib import Path
 
 from rich.console import Console
 
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import figures, gallery
+from scopereg.evaluation.adaptation_section import add_adaptation, find_pairs
 from scopereg.evaluation.compare import choose_reference, compare
+from scopereg.evaluation.confidence_section import add_confidence
 from scopereg.evaluation.groups import START, Group, group_results
 from scopereg.evaluation.metrics import SUCCESS_MM
+from scopereg.evaluation.provenance_section import add_provenance
 from scopereg.evaluation.report import Report
-from scopereg.evaluation.results import ResultsFile, read_files
+from scopereg.evaluation.results import ResultsFile, find_files, read_files
 from scopereg.evaluation.scenes import Scenes
 from scopereg.evaluation.statistics import fold_mean, success_rate, tail
+from scopereg.evaluation.sweep_section import Sweep, add_sweeps, read_sweeps
 from scopereg.evaluation.tables import Table
 from scopereg.io.files import output_folder
-from scopereg.io.read_image import content_sha256
 from scopereg.options import ReportOptions
-from scopereg.provenance import provenance
+from scopereg.registration.track_table import is_track
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
-_ENVIRONMENT = ("scopereg", "python", "system", "device", "versions")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Material:
     reference: str
     styles: dict[str, figures.Style]
     scenes: Scenes
+    sweeps: list[Sweep]
 
     def of(self, *names: str) -> list[Table]:
         """The tables of some kinds."""
@@ -52,14 +55,23 @@ def run(options: ReportOptions) -> int:
             "a report is one file that ends in .html", where=f"--output {options.output}", fix="name it so"
         )
     output_folder(options.output.parent)
-    path = make_page(gather(options)).save(options.output)
+    path = report_of(options).save(options.output)
     Console().print(f"report: {path}", soft_wrap=True, markup=False)
     return 0
 
 
-def gather(options: ReportOptions) -> Material:
+def report_of(options: ReportOptions) -> Report:
+    """The page about all that is given: results of `evaluate`, tables of `track`, or both."""
+    found = find_files(options.results)
+    tracks = [path for path in found if is_track(path)]
+    others = [path for path in found if path not in tracks]
+    sweeps = read_sweeps(tracks)
+    return make_page(gather(options, others, sweeps)) if others else sweeps_page(sweeps)
+
+
+def gather(options: ReportOptions, paths: Sequence[Path], sweeps: list[Sweep]) -> Material:
     """Read the results and compare them."""
-    files = read_files(options.results)
+    files = read_files(paths)
     rows = [row for file in files for row in file.rows]
     if not rows:
         raise ScopeRegError("the files hold no frame", where="results", fix="evaluate at least one case")
@@ -68,7 +80,16 @@ def gather(options: ReportOptions) -> Material:
     groups = group_results(rows, intersect=options.intersect)
     tables = compare(rows, reference=reference, intersect=options.intersect, with_published=options.with_published)
     styles = figures.method_styles([row.method for row in rows], reference)
-    return Material(files, groups, _shown(groups, reference, options.magnitude), tables, reference, styles, scenes)
+    shown = _shown(groups, reference, options.magnitude)
+    return Material(files, groups, shown, tables, reference, styles, scenes, sweeps)
+
+
+def sweeps_page(sweeps: Sequence[Sweep]) -> Report:
+    """The page about sequences alone."""
+    report = Report("Sweeps", f"{len(sweeps)} sequences that were followed. Not for clinical use.", contents=True)
+    add_sweeps(report, sweeps)
+    add_provenance(report, [], sweeps)
+    return report
 
 
 def make_page(material: Material) -> Report:
@@ -229,64 +250,19 @@ def _failure_table(report: Report, material: Material, group: Group, indices: Se
 
 
 def _confidence(report: Report, material: Material) -> None:
-    charts = [
-        (group.label, chart)
-        for group in material.shown
-        for method in figures.ordered(group, material.styles)
-        if (chart := figures.confidence_figure(group, method, material.styles))
-    ]
-    if charts:
-        report.heading(
-            "Confidence",
-            "Error against the confidence that a method gives. A confidence that can be trusted falls as the error "
-            "rises: a rank correlation near -1.",
-        )
-    for label, part in groupby(charts, key=lambda pair: pair[0]):
-        report.subheading(label)
-        for _, chart in part:
-            report.chart(chart)
+    add_confidence(report, material.shown, material.styles)
+
+
+def _adaptation(report: Report, material: Material) -> None:
+    add_adaptation(report, find_pairs(material.shown, material.files))
+
+
+def _sweeps(report: Report, material: Material) -> None:
+    add_sweeps(report, material.sweeps)
 
 
 def _provenance(report: Report, material: Material) -> None:
-    report.heading("Where the numbers come from", "Every file that was read, and what it was made with.")
-    columns = ["file", "method", "dataset", "protocol", "pm", "fold", "frames", "seed", "made", "data", "file's hash"]
-    report.table(columns, [_file_row(file) for file in material.files], style="tight words")
-    alike: dict[str, list[str]] = {}
-    for file in material.files:
-        found = {key: file.facts[key] for key in _ENVIRONMENT if key in file.facts}
-        alike.setdefault(_environment_text(found), []).append(file.path.name)
-    report.subheading("Environments")
-    rows = [[text, "all files" if len(alike) == 1 else ", ".join(names)] for text, names in alike.items()]
-    report.table(["environment", "files"], rows, style="words")
-    report.subheading("Headers of the files", "All that each file tells, on a click; not printed.")
-    for file in material.files:
-        report.details(file.path.name, file.facts)
-    report.facts(provenance())
-
-
-def _file_row(file: ResultsFile) -> list[str]:
-    if not file.rows:
-        return [file.path.name, *["–"] * 10]
-    first, facts = file.rows[0], file.facts
-    told = [str(facts.get(key, "–")) for key in ("seed", "made", "data_sha256")]
-    return [
-        file.path.name,
-        first.method,
-        first.dataset,
-        first.protocol,
-        f"{first.magnitude:g}",
-        str(first.fold),
-        str(len(file.rows)),
-        *told[:2],
-        told[2][:12],
-        content_sha256([file.path])[:12],
-    ]
-
-
-def _environment_text(facts: dict[str, Any]) -> str:
-    versions = facts.get("versions", {})
-    plain = [f"{key} {value}" for key, value in facts.items() if key != "versions"]
-    return ", ".join([*plain, *(f"{name} {found}" for name, found in versions.items())]) or "not told"
+    add_provenance(report, material.files, material.sweeps)
 
 
 def _no_pictures(material: Material, group: Group) -> str | None:
@@ -322,5 +298,7 @@ _SECTIONS: tuple[Callable[[Report, Material], None], ...] = (
     _examples,
     _failures,
     _confidence,
+    _adaptation,
+    _sweeps,
     _provenance,
 )

@@ -53,6 +53,9 @@ class FrameResult:
     found_rx: float
     found_ry: float
     found_rz: float
+    expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
+    bound_mm: float = math.nan  # 95 % of the errors of such frames are below
+    ok: str = ""  # yes or no: whether to believe the pose
 
     @property
     def key(self) -> tuple[str, int]:
@@ -74,6 +77,7 @@ class ResultsFile(NamedTuple):
 
 
 COLUMNS = tuple(field.name for field in fields(FrameResult))
+_FIRST_COLUMNS = COLUMNS[: COLUMNS.index("expected_mm")]  # of files from before calibrations
 _TYPES = get_type_hints(FrameResult)
 
 
@@ -94,15 +98,16 @@ def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="check the path") from error
     facts = _facts(lines[0], path) if lines else {}
-    if facts.get("format") != FORMAT or len(lines) < 2 or tuple(next(csv.reader(lines[1:2]))) != COLUMNS:
+    columns = tuple(next(csv.reader(lines[1:2]))) if len(lines) > 1 else ()
+    if facts.get("format") != FORMAT or columns not in (COLUMNS, _FIRST_COLUMNS):
         raise ScopeRegError(
             "not a results file of this version", where=str(path), fix="make it again with scopereg evaluate"
         )
     return [parse_row(values, number, path) for number, values in enumerate(csv.DictReader(lines[1:]), start=3)], facts
 
 
-def read_files(paths: Sequence[Path | str]) -> list[ResultsFile]:
-    """Files, and all .csv files in folders, each once; an error where two have the same frame of a run."""
+def find_files(paths: Sequence[Path | str]) -> list[Path]:
+    """Files, and all .csv files in folders, each once; an error where there are none."""
     found: list[Path] = []
     for path in map(Path, paths):
         found += sorted(path.rglob("*.csv")) if path.is_dir() else [path]
@@ -112,7 +117,12 @@ def read_files(paths: Sequence[Path | str]) -> list[ResultsFile]:
             where="results",
             fix="pass files or folders that scopereg evaluate wrote",
         )
-    files = [ResultsFile(path, *read_results(path)) for path in dict.fromkeys(found)]
+    return list(dict.fromkeys(found))
+
+
+def read_files(paths: Sequence[Path | str]) -> list[ResultsFile]:
+    """Files, and all .csv files in folders, each once; an error where two have the same frame of a run."""
+    files = [ResultsFile(path, *read_results(path)) for path in find_files(paths)]
     _check_one_part(files)
     seen: set[tuple[Any, ...]] = set()
     for row in (row for file in files for row in file.rows):
@@ -156,7 +166,8 @@ def _facts(line: str, path: Path | str) -> dict[str, Any]:
 def parse_row(values: dict[str, str], number: int, path: Path | str) -> FrameResult:
     """A row from the words of a file; `number` is its line."""
     try:
-        return FrameResult(**{name: _TYPES[name](values[name]) for name in COLUMNS})
+        there = [name for name in COLUMNS if name in _FIRST_COLUMNS or values.get(name) is not None]
+        return FrameResult(**{name: _TYPES[name](values[name]) for name in there})
     except (TypeError, ValueError, KeyError) as error:
         raise ScopeRegError(
             f"line {number} is damaged: {error}", where=str(path), fix="make it again with scopereg evaluate"

@@ -178,11 +178,25 @@ def case_rows(
             ssim=_short(columns["ssim"][index]),
             confidence=_short(found.confidence[index]),
             time_ms=_short(found.time_ms[index]),
-            **{f"true_{name}": _short(value) for name, value in zip(_POSE, true[index], strict=True)},
-            **{f"found_{name}": _short(value) for name, value in zip(_POSE, guess[index], strict=True)},
+            **_pose_columns("true", true[index]),
+            **_pose_columns("found", guess[index]),
+            **_verdict(found, index),
         )
         for index in range(len(examples.frames))
     ]
+
+
+def _pose_columns(kind: str, numbers: Tensor) -> dict[str, Any]:
+    return {f"{kind}_{name}": _short(value) for name, value in zip(_POSE, numbers, strict=True)}
+
+
+def _verdict(found: Located, index: int) -> dict[str, Any]:
+    """What a calibrated network thinks of a frame's pose."""
+    if found.verdicts is None:
+        return {}
+    verdict = found.verdicts[index]
+    numbers = {"expected_mm": _short(verdict.expected_mm), "bound_mm": _short(verdict.bound_mm)}
+    return {**numbers, "ok": "yes" if verdict.ok else "no"}
 
 
 def _numbers(poses: VoxelPoses) -> Tensor:
@@ -190,7 +204,7 @@ def _numbers(poses: VoxelPoses) -> Tensor:
     return torch.cat([poses.translation, euler_deg_from_rotation(poses.rotation)], -1)
 
 
-def _short(value: Tensor) -> float:
+def _short(value: Tensor | float) -> float:
     """Six significant digits: more are noise, and files stay readable."""
     return float(f"{float(value):.6g}")
 

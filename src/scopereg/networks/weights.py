@@ -108,6 +108,13 @@ def read_facts(path: Path | str) -> dict[str, Any]:
     return facts
 
 
+def read_base(path: Path | str) -> dict[str, str]:
+    """Name and hash of the weights that a file builds on; empty where it holds all."""
+    header, _ = _read(Path(path))
+    base: dict[str, str] = json.loads(header.get("base", "{}"))
+    return base
+
+
 def read_stored(path: Path | str) -> Stored:
     """Everything that a file holds, with the weights of its base where it has one."""
     path = Path(path)

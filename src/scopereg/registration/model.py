@@ -18,7 +18,7 @@ from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
-from scopereg.networks.weights import SHIPPED, load_network, read_facts, weights_file
+from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 
@@ -48,6 +48,7 @@ class Registrar:
     device: torch.device
     precision: Precision = "auto"
     calibration: Calibration | None = None  # what its signs say of its errors
+    bases: tuple[str, ...] = ()  # of an adapted model: what it was adapted from, and what that builds on in the end
 
     def __repr__(self) -> str:
         return f"Registrar({self.name}, {type(self.network).__name__} on {self.device})"
@@ -111,13 +112,21 @@ def load(name: Path | str, device: str = "auto") -> Registrar:
 
 
 def _open(name: str, path: Path, device: torch.device) -> Registrar:
-    registrar = Registrar(name, load_network(path, device), read_facts(path), device)
+    facts, base = read_facts(path), read_base(path)
+    registrar = Registrar(name, load_network(path, device), facts, device, bases=_bases(facts, base))
     beside = path_beside(path)
     if not beside.is_file():
         return registrar
     calibration = read_calibration(beside)
     calibration.check_model(registrar.fingerprint, beside)
     return replace(registrar, calibration=calibration)
+
+
+def _bases(facts: dict[str, Any], base: dict[str, str]) -> tuple[str, ...]:
+    """What weights were adapted from: the latest first, the whole ones that the file builds on last."""
+    if not base:
+        return ()
+    return tuple(dict.fromkeys([str(facts.get("settings", {}).get("base", base["name"])), base["name"]]))
 
 
 def frame_on_grid(frame: Frame, volume: Volume) -> Frame:

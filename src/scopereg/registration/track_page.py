@@ -10,7 +10,8 @@ from statistics import median
 
 import numpy as np
 
-from scopereg.evaluation.charts import Curve, Span, trace_chart
+from scopereg.evaluation.charts import trace_chart
+from scopereg.evaluation.drawing import Curve, Span
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.report import Report
 from scopereg.geometry import Pose
@@ -66,11 +67,7 @@ def _add_traces(report: Report, steps: Sequence[Step]) -> None:
     errors = compared(steps)
     if errors:
         report.heading("Error against the tracker", "; ".join(f"{name}: {in_words(e)}" for name, e in errors.items()))
-        curves = [
-            _curve("frame by frame", steps, "alone_error_mm", _ALONE),
-            _curve("tracked", steps, "error_mm", _TRACKED),
-        ]
-        report.chart(_over_time(curves, spans, "error, mm", mark=True))
+        report.chart(error_trace(steps))
     report.heading(
         "Poses", "Lines as tracked, dots as each frame was found by itself; all as differences to the median."
     )
@@ -78,11 +75,22 @@ def _add_traces(report: Report, steps: Sequence[Step]) -> None:
         curves = [curve for axis in range(3) for curve in _pose_curves(steps, row + axis, *_AXES[axis])]
         report.chart(trace_chart(curves, spans, x_label="time, s", y_label=label))
     report.heading("Trust", "The error to expect of each pose, and how far it is from the frame found by itself.")
+    report.chart(trust_trace(steps))
+
+
+def error_trace(steps: Sequence[Step]) -> str:
+    """Errors against the tracker over time, frame by frame and tracked."""
+    curves = [_curve("frame by frame", steps, "alone_error_mm", _ALONE), _curve("tracked", steps, "error_mm", _TRACKED)]
+    return _over_time(curves, state_spans(steps), "error, mm", mark=True)
+
+
+def trust_trace(steps: Sequence[Step]) -> str:
+    """The error to expect over time, and how far tracked poses are from the frames by themselves."""
     curves = [
         _curve("expected error", steps, "expected_mm", _TRACKED),
         _curve("away from itself", steps, "apart_mm", _ALONE),
     ]
-    report.chart(_over_time(curves, spans, "mm"))
+    return _over_time(curves, state_spans(steps), "mm")
 
 
 def _over_time(curves: Sequence[Curve], spans: Sequence[Span], label: str, *, mark: bool = False) -> str:

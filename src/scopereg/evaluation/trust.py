@@ -1,0 +1,133 @@
+"""Trust: what a confidence is worth, from the errors of frames and what was said of them beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scopereg.evaluation.metrics import SUCCESS_MM
+from scopereg.evaluation.statistics import Interval
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+PARTS = 5  # of the frames in a calibration curve, with equally many in each
+_RESAMPLES = 1000
+_LEAST_SHARE, _LEAST_FRAMES = 0.1, 5  # of the frames whose mean error says something
+
+
+class Judged(NamedTuple):
+    """Frames whose error is known, and what was said of each."""
+
+    errors_mm: Array  # (N,)
+    doubt: Array  # (N,), larger is less sure: the expected error, or a confidence turned round
+    patients: list[str]
+    confidence: Array  # (N,); of a calibrated network the probability of an error of at most 3 mm
+    expected_mm: Array  # (N,), this and what follows NaN and False where nothing is calibrated
+    bound_mm: Array
+    ok: Flags
+
+    @property
+    def bad(self) -> Flags:
+        """Frames that are wrong by more than 3 mm."""
+        return self.errors_mm > SUCCESS_MM
+
+    @property
+    def is_calibrated(self) -> bool:
+        return bool(np.isfinite(self.expected_mm).all())
+
+
+class Worth(NamedTuple):
+    """What is to be told of judged frames; shares are of 1, NaN where there is nothing to count."""
+
+    frames: int
+    mean_mm: float
+    expected_mm: float
+    bad: int  # frames off by more than 3 mm
+    auroc: float  # of the doubt, for these
+    interval: Interval
+    below_bound: float
+    bound_mm: float  # median
+    ok: float
+    ok_good: float  # of the frames that are ok, those within 3 mm
+    surest_half_mm: float
+
+
+def worth(judged: Judged) -> Worth:
+    """Everything that a table shows of some frames."""
+    errors, ok = judged.errors_mm, judged.ok
+    calibrated = judged.is_calibrated
+    return Worth(
+        frames=len(errors),
+        mean_mm=float(errors.mean()),
+        expected_mm=float(judged.expected_mm.mean()),
+        bad=int(judged.bad.sum()),
+        auroc=auroc(judged.bad, judged.doubt),
+        interval=auroc_interval(judged.bad, judged.doubt, judged.patients),
+        below_bound=float((errors <= judged.bound_mm).mean()) if calibrated else math.nan,
+        bound_mm=float(np.median(judged.bound_mm)),
+        ok=float(ok.mean()) if calibrated else math.nan,
+        ok_good=float((errors[ok] <= SUCCESS_MM).mean()) if ok.any() else math.nan,
+        surest_half_mm=mean_of_surest(errors, judged.doubt, 0.5),
+    )
+
+
+def auroc(bad: Flags, doubt: Array) -> float:
+    """Probability that a bad frame is doubted more than a good one; NaN where there are none of either."""
+    count, others = int(bad.sum()), int((~bad).sum())
+    if not count or not others:
+        return math.nan
+    _, place, ties = np.unique(doubt, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]  # from 1; frames that are doubted alike share their mean rank
+    return float((ranks[bad].sum() - count * (count + 1) / 2) / (count * others))
+
+
+def auroc_interval(bad: Flags, doubt: Array, patients: Sequence[str]) -> Interval:
+    """95 % interval by resampling patients; NaN where there is one alone, or nothing to tell apart."""
+    names = np.array(patients)
+    rows_of = [np.flatnonzero(names == name) for name in dict.fromkeys(patients)]
+    if len(rows_of) < 2:
+        return Interval(math.nan, math.nan)
+    generator = np.random.default_rng(0)
+    drawn = [
+        np.concatenate([rows_of[k] for k in generator.integers(len(rows_of), size=len(rows_of))])
+        for _ in range(_RESAMPLES)
+    ]
+    found = [value for rows in drawn if not np.isnan(value := auroc(bad[rows], doubt[rows]))]
+    low, high = np.quantile(found, (0.025, 0.975)) if found else (math.nan, math.nan)
+    return Interval(float(low), float(high))
+
+
+def mean_of_surest(errors_mm: Array, doubt: Array, share: float) -> float:
+    """Mean error of the part of the frames that is doubted least."""
+    order = np.argsort(doubt, kind="stable")
+    return float(errors_mm[order[: max(1, round(share * len(order)))]].mean())
+
+
+def kept_curve(errors_mm: Array, doubt: Array) -> tuple[Array, Array]:
+    """Shares of the frames, the surest first, and the mean error of each; the very smallest say nothing."""
+    ordered = errors_mm[np.argsort(doubt, kind="stable")]
+    count = np.arange(1, len(ordered) + 1)
+    usable = count >= min(len(ordered), max(_LEAST_SHARE * len(ordered), _LEAST_FRAMES))
+    return (count / len(ordered))[usable], (np.cumsum(ordered) / count)[usable]
+
+
+def calibration_curve(stated: Array, true: Array, parts: int = PARTS) -> tuple[Array, Array]:
+    """Means of what was stated and of what is true, for parts of the frames from the least stated to the most."""
+    rows = [part for part in np.array_split(np.argsort(stated, kind="stable"), parts) if len(part)]
+    return np.array([stated[part].mean() for part in rows]), np.array([true[part].mean() for part in rows])
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's correlation; ties share their mean rank, and NaN where one side is all alike."""
+    ranks = []
+    for values in (first, second):
+        _, place, count = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[place])
+    if any(np.ptp(rank) == 0 for rank in ranks):
+        return math.nan
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
