@@ -14,7 +14,8 @@ from scopereg.networks.encoders import CHANNELS, STRIDE
 from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH
 
 _GATES = DIRECTIONS * (WIDTH + 3 * STATES)  # numbers that a slice token steers both scans with
-_VOLUME_GATES = DIRECTIONS * (1 + STATES)  # of the coordinate scan, from a volume token
+# Of the coordinate scan, from a volume token. A CPU maps those of further looks once for all frames: not told apart.
+_VOLUME_GATES = DIRECTIONS * (1 + STATES)
 _DEPTH_GATES = 2 * DEPTH_STATES + 1
 _POINT = 4  # x, y, z, 1
 _POSE_BYTES = 4 * 12

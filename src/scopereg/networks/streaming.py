@@ -95,7 +95,7 @@ class Streaming:
         lattice = lattice._replace(reach=self.reach)
         states = self._states(tokens, lattice) if table else None
         wide = None
-        if self.looks > 1 and self.device.type == "cpu":
+        if table and self.looks > 1 and self.device.type == "cpu":
             # The map of tokens seen from elsewhere is the map of all, seen from there: one product for all looks.
             wide = torch.cat([tokens, F.linear(tokens, self.coordinate_map[0])], -1)
         return Prepared(tokens, states, lattice, tuple(volume.shape), wide)  # type: ignore[arg-type]
