@@ -592,7 +592,7 @@ class ViewOptions(VolumeReading, FrameReading, PageOptions):
 class AdaptOptions(AdaptSettings, VolumeReading):
     """Make a network better at one volume, from frames drawn in the volume itself, and write what changed.
 
-    The file is small: it holds the weights that learned and names those that it builds on. It is used like any other:
+    The file holds the weights that learned and names those that it builds on. It is used like any other:
     scopereg register FRAME VOLUME --method patient.safetensors. Ctrl-C ends it with the best so far.
     """
 

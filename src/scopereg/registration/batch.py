@@ -28,17 +28,23 @@ _PLUS = ".igs"  # what PLUS puts before .mha
 _DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files are read; hashable, so that a process opens a volume once."""
+@dataclass(frozen=True, kw_only=True)
+class LeftOpen:
+    """What files of images may leave open, and somebody has told."""
 
-    volume: Path
     volume_spacing_mm: tuple[float, ...] | None = None
     volume_index: int | None = None
     series: str | None = None
     spacing_mm: tuple[float, ...] | None = None
     region: int | None = None
     calibration: Path | None = None
+
+
+@dataclass(frozen=True)
+class Reading(LeftOpen):
+    """How files are read; hashable, so that a process opens a volume once."""
+
+    volume: Path
 
     def open_cine(self, path: Path) -> Cine:
         return read_cine(path, spacing_mm=self.spacing_mm, region=self.region, calibration=self.calibration)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from scopereg.io.cine import Cine
 from scopereg.io.files import output_folder
 from scopereg.io.transforms import ENDINGS
 from scopereg.io.volumes import FORMATS
-from scopereg.options import LiveOptions, RegisterOptions, TrackOptions
+from scopereg.options import LiveOptions, RegisterOptions, TrackOptions, ViewOptions
 from scopereg.registration.batch import Job, Reading, Workshop, workshop, write_result
 from scopereg.registration.notes import image_line, reader_notes
 from scopereg.registration.start import TRACKER
@@ -51,15 +52,19 @@ def run(options: RegisterOptions) -> int:
 def reading_of(options: RegisterOptions | TrackOptions | LiveOptions) -> Reading:
     """How the files are read."""
     assert options.volume is not None
-    return Reading(
-        options.volume,
-        sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
-        options.volume_index,
-        options.series,
-        sizes_mm(options.spacing, 2, "--spacing"),
-        options.region,
-        options.calibration,
-    )
+    return Reading(options.volume, **left_open(options))
+
+
+def left_open(options: RegisterOptions | TrackOptions | LiveOptions | ViewOptions) -> dict[str, Any]:
+    """The fields of `LeftOpen`."""
+    return {
+        "volume_spacing_mm": sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
+        "volume_index": options.volume_index,
+        "series": options.series,
+        "spacing_mm": sizes_mm(options.spacing, 2, "--spacing"),
+        "region": options.region,
+        "calibration": options.calibration,
+    }
 
 
 def sizes_mm(numbers: tuple[float, ...], axes: int, where: str) -> tuple[float, ...] | None:

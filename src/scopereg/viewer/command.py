@@ -10,7 +10,7 @@ from rich.console import Console
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 from scopereg.options import ViewOptions
-from scopereg.registration.command import sizes_mm
+from scopereg.registration.command import left_open
 from scopereg.viewer.finished import Finished, Images, read_results
 from scopereg.viewer.finished_show import FinishedShow
 
@@ -24,7 +24,7 @@ def run(options: ViewOptions) -> int:
             raise ScopeRegError("there is no such file or folder", where=str(path), fix="check the name")
     console = Console(soft_wrap=True, highlight=False, markup=False)
     results = read_results(options.results)
-    images = _images(options)
+    images = Images(options.data, options.volume, **left_open(options))
     if options.save is not None:
         console.print(f"wrote   {_save(options.save, results, images)}")
         return 0
@@ -37,19 +37,6 @@ def run(options: ViewOptions) -> int:
         while not asked.wait(0.2):
             pass
     return 0
-
-
-def _images(options: ViewOptions) -> Images:
-    return Images(
-        options.data,
-        options.volume,
-        sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
-        options.volume_index,
-        options.series,
-        sizes_mm(options.spacing, 2, "--spacing"),
-        options.region,
-        options.calibration,
-    )
 
 
 def _save(path: Path, results: list[Finished], images: Images) -> Path:

@@ -19,6 +19,7 @@ from scopereg.io.frames import read_cine
 from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volume_files import read_volume
 from scopereg.provenance import tensors_sha256
+from scopereg.registration.batch import LeftOpen
 from scopereg.registration.poses_table import read_table
 from scopereg.registration.result import Result
 
@@ -27,17 +28,11 @@ _NUMBERS = ("confidence", "expected_mm", "bound_mm", "similarity", "time_ms")
 
 
 @dataclass(frozen=True)
-class Images:
+class Images(LeftOpen):
     """Where images are, and what their files leave open."""
 
     folders: tuple[Path, ...] = ()  # or the files themselves, looked at first to last
     volume: Path | None = None
-    volume_spacing_mm: tuple[float, ...] | None = None
-    volume_index: int | None = None
-    series: str | None = None
-    spacing_mm: tuple[float, ...] | None = None
-    region: int | None = None
-    calibration: Path | None = None
 
     def find(self, name: str, beside: Path) -> Path:
         """A file by its name, or by its path below one of the folders."""
