@@ -299,8 +299,8 @@ class TrainOptions(TrainSettings, RunOptions):
 class GridOptions:
     """Do what a plan says: methods x folds x magnitudes x protocols x resolutions, trained, tested and compared.
 
-    PLAN is a YAML file or a plan of the package: main-table, capture-range, resolution, ablation. What is done is
-    skipped, what was interrupted goes on; a run that fails does not stop the others.
+    PLAN is a YAML file or a plan of the package: main-table, main-table-muregpro, capture-range, resolution, ablation.
+    What is done is skipped, what was interrupted goes on; a run that fails does not stop the others.
     """
 
     plan: Positional[str] = "main-table"

@@ -193,13 +193,17 @@ def test_files_and_plans_that_there_are_none_of(tmp_path: Path) -> None:
 
 # the plans of the package
 
+PLANS = {"main-table", "main-table-muregpro", "capture-range", "resolution", "ablation"}
+
 
 def test_the_plans_of_the_package() -> None:
-    assert set(shipped()) == {"main-table", "capture-range", "resolution", "ablation"}
+    assert set(shipped()) == PLANS
     plans = {name: read_plan(name) for name in shipped()}
     assert all(plan.name == name and plan.folds == (0, 1, 2, 3, 4) for name, plan in plans.items())
     main = {"identity", "simpleitk-mi", "simpleitk-ncc", "elastix", "fvr-net", "cu-reg", "eureg", "dreamreg"}
     assert plans["main-table"].methods.keys() == main | {"scope-reg", "scope-reg-3"}
+    assert plans["main-table-muregpro"].methods == plans["main-table"].methods
+    assert {name for name, plan in plans.items() if plan.dataset == "muregpro"} == {"main-table-muregpro"}
     assert plans["capture-range"].magnitudes == (10, 15, 20, 25)
     assert plans["resolution"].resolutions == (128, 192, 384, 512)
     heads = {"cross-attention-heads", "ssvf-heads", "cwcd-heads", "cwcd-kabsch", "scope-reg"}
@@ -207,7 +211,7 @@ def test_the_plans_of_the_package() -> None:
     assert plans["ablation"].methods.keys() == heads | supplement | {"identity"}
 
 
-@pytest.mark.parametrize("name", ["main-table", "capture-range", "resolution", "ablation"])
+@pytest.mark.parametrize("name", sorted(PLANS))
 def test_scope_reg_stands_there_as_published(name: str) -> None:
     found = [run.settings for run in expand(read_plan(name)) if run.method == "scope-reg"]
     assert found
