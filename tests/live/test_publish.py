@@ -49,6 +49,13 @@ def parsed(packed: list[bytes]) -> dict[str, Message]:
     return {message.header.name: message for message in found}
 
 
+def test_what_nobody_judged_is_not_sent_as_ok(frame: Frame, pose: Pose) -> None:
+    sent = parsed(messages_of(update(frame, Result(pose, "test", 1.0, 0.5, confidence=0.6))))
+    assert sent["Registration"].content == (2, 60, "NOT JUDGED", "confidence 0.60")
+    facts = json.loads(text_of(sent["RegistrationInfo"]))
+    assert (facts["ok"], facts["light"]) == (None, "amber")
+
+
 def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Frame, pose: Pose) -> None:
     sent = parsed(messages_of(update(frame, Confident(pose, "test", 1.0, 0.5, confidence=0.874, reason="well lit"))))
     assert list(sent) == ["ImageToVolume", "Image_Volume", "Registration", "RegistrationInfo"]

@@ -17,8 +17,8 @@ PLAIN = Result(Pose.identity(), "test", 1.0, 0.5)
 @pytest.mark.parametrize(
     ("result", "trust", "text"),
     [
-        (PLAIN, Trust(True, None, None, ""), ""),
-        (replace(PLAIN, confidence=0.934), Trust(True, 0.934, None, ""), "confidence 0.93"),
+        (PLAIN, Trust(None, None, None, ""), ""),
+        (replace(PLAIN, confidence=0.934), Trust(None, 0.934, None, ""), "confidence 0.93"),
         (
             replace(PLAIN, confidence=0.2, ok=False, expected_mm=8.26, reason="residual\n too large"),
             Trust(False, 0.2, 8.26, "residual too large"),

@@ -56,10 +56,9 @@ def test_the_light_is_that_of_scopereg(frame: Frame, name: str) -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_status_says_less_but_never_better(frame: Frame, name: str) -> None:
-    """It cannot tell whether a method is calibrated at all."""
     _, status = sent(frame, RESULTS[name])
     report = report_of_status(status.code, status.subcode, status.text)
-    assert report.light == ("green" if name == "uncalibrated" else light_of(RESULTS[name]))
+    assert report.light == light_of(RESULTS[name])
     assert report.ok == status.ok
     assert report.reason == status.text
 

@@ -13,7 +13,7 @@ OK = 1  # code of a STATUS that says so
 class Report(NamedTuple):
     """What is not told is None, or empty."""
 
-    ok: bool
+    ok: bool | None  # None: nobody judged it
     light: str  # one of LIGHTS
     reason: str = ""
     number: int | None = None  # of frames that were sought, from 1
@@ -42,7 +42,7 @@ def report_of_text(text: str | None) -> Report | None:
         facts = json.loads(text or "")
     except ValueError:
         return None
-    if not isinstance(facts, dict) or not isinstance(facts.get("ok"), bool):
+    if not isinstance(facts, dict) or "ok" not in facts or not isinstance(facts["ok"], (bool, type(None))):
         return None
     number = _number(facts.get("number"))
     report = Report(
@@ -69,12 +69,11 @@ def report_of_status(code: int, percent: int, text: str | None) -> Report:
 def _light(report: Report) -> str:
     """For a sender that does not name the light itself.
 
-    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all. A method
-    without calibration, which expects no error, calls everything ok: then nobody can tell.
+    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all.
     """
-    if not report.method or (not report.ok and not report.confidence):
+    if not report.method or (report.ok is False and not report.confidence):
         return "red"
-    return "green" if report.ok and report.expected_mm is not None else "amber"
+    return "green" if report.ok else "amber"
 
 
 def _said(pattern: str, value: float | None) -> str:

@@ -5,7 +5,7 @@
 | TRANSFORM | ImageToVolume | the pose, between RAS spaces: for an image in its own mm |
 | IMAGE | Image_Volume | the frame in its place: needs no transform |
 | IMAGE | Cut_Volume | if wanted, the volume cut at that place |
-| STATUS | Registration | code 1 if the result may be believed, 2 if not; subcode the confidence in %; text, reason |
+| STATUS | Registration | code 1 if the result may be believed, else 2; subcode the confidence in %; text, reason |
 | STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
 
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
@@ -82,9 +82,10 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
 
 
 def status_of(trust: Trust) -> Status:
-    """Trust as a STATUS."""
+    """Trust as a STATUS: what nobody judged is not to be believed either, and its title says so."""
     percent = round(100 * trust.confidence) if trust.confidence is not None else 0
-    return Status(OK if trust.ok else FAILED, percent, "OK" if trust.ok else "NOT OK", trust.text)
+    title = {True: "OK", False: "NOT OK", None: "NOT JUDGED"}[trust.ok]
+    return Status(OK if trust.ok else FAILED, percent, title, trust.text)
 
 
 def _cut(result: Result, update: Update) -> np.ndarray:

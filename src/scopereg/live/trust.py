@@ -14,7 +14,7 @@ Light = Literal["green", "amber", "red"]
 class Trust(NamedTuple):
     """Methods may tell more or less; what they do not tell is None, or empty."""
 
-    ok: bool
+    ok: bool | None  # None: nobody judged it, since the method is not calibrated
     confidence: float | None  # 0 to 1
     expected_mm: float | None
     reason: str
@@ -34,9 +34,7 @@ def trust_in(result: Result | None, error: ScopeRegError | None = None) -> Trust
     """What a result says of itself; where nothing was found, nothing is ok."""
     if result is None:
         return Trust(False, None, None, " ".join(error.what.split()) if error is not None else "no result")
-    return Trust(
-        result.ok is not False, _number(result.confidence), _number(result.expected_mm), " ".join(result.reason.split())
-    )
+    return Trust(result.ok, _number(result.confidence), _number(result.expected_mm), " ".join(result.reason.split()))
 
 
 def light_of(result: Result | None) -> Light:
