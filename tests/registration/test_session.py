@@ -55,6 +55,19 @@ def test_the_pose_is_the_network_s(echo: Registrar, patients: list[phantom.Phant
         assert result.time_ms == pytest.approx(sum(result.timings_ms.values()))
 
 
+def test_evidence_is_that_of_the_frame_as_it_came(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    """A frame with its border cut off is seen as before but for the border, and has evidence for what is left."""
+    frame, step = frames_of(patients[0])[0], patients[0].spacing_mm
+    height, width = frame.shape
+    part = Frame(frame.array[:, 16:-16], step, origin_mm=(frame.origin_mm[0] + 16 * step, frame.origin_mm[1]))
+    session = echo.prepare(patients[0].volume)
+    whole, less = session.register(frame).evidence, session.register(part).evidence
+    assert whole is not None
+    assert less is not None
+    assert whole.shape == (height // 8, width // 8)
+    assert less.shape == (height // 8, (width - 32) // 8)
+
+
 def test_one_shot_is_a_session_of_one_frame(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     frame = frames_of(patients[0])[0]
     once, prepared = echo.register(frame, patients[0].volume), echo.prepare(patients[0].volume).register(frame)

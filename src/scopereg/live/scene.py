@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
-from scopereg.networks.encoders import STRIDE
-from scopereg.networks.lattice import pad_volumes
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.search import NetworkSearch
@@ -59,12 +53,8 @@ class Scene:
         return alone and isinstance(search, NetworkSearch) and search.model.device.type == "cpu"
 
     def register(self, frame: Frame) -> Result:
-        """The pose of the next frame, and its evidence laid over the frame as it came."""
-        result = self._follow(frame) if self._tracker is not None else self.locator.locate(frame)
-        search = self.locator.search
-        if result.evidence is None or not isinstance(search, NetworkSearch):
-            return result
-        return replace(result, evidence=evidence_over(frame, result.evidence, search.window))
+        """The pose of the next frame."""
+        return self._follow(frame) if self._tracker is not None else self.locator.locate(frame)
 
     def _follow(self, frame: Frame) -> Result:
         assert self._tracker is not None
@@ -82,24 +72,3 @@ class Scene:
             return apart_mm(frame, result.pose, self._truth.of(frame, self.volume))
         except ScopeRegError:  # the tracker lost this frame
             return math.nan
-
-
-def evidence_over(frame: Frame, evidence: Tensor, window: Volume) -> Tensor:
-    """Evidence (H', W') of the cells of a volume's planes, as cells over the whole frame; none where it was not seen.
-
-    A network sees a frame centred on a plane of the volume: larger ones are cut, smaller ones have a border.
-    """
-    cell_mm = STRIDE * window.isotropic_spacing_mm
-    _, lattice = pad_volumes(torch.empty(1, *window.shape, device="meta"))
-    rows, columns = (
-        max(round(n * step / cell_mm), 1) for n, step in zip(frame.shape, frame.spacing_mm[::-1], strict=True)
-    )
-    places = []
-    for count, pixels, step, first, cells in (
-        (columns, frame.shape[1], frame.spacing_mm[0], lattice.start[2], lattice.shape[2]),
-        (rows, frame.shape[0], frame.spacing_mm[1], lattice.start[1], lattice.shape[1]),
-    ):
-        from_centre = ((torch.arange(count) + 0.5) / count - 0.5) * pixels * step / cell_mm
-        places.append((from_centre - first) * 2 / max(cells - 1, 1) - 1)
-    grid = torch.stack(torch.meshgrid(places[1], places[0], indexing="ij")[::-1], -1)
-    return F.grid_sample(evidence[None, None].float().cpu(), grid[None], padding_mode="zeros", align_corners=True)[0, 0]

@@ -39,7 +39,7 @@ class Result:
     ok: bool | None = None  # whether to believe the pose; None likewise
     reason: str = ""  # why not
     signs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # what the verdict rests on
-    evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), how much each cell says
+    evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)

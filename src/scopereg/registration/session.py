@@ -19,6 +19,7 @@ from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose
 from scopereg.networks.lattice import pad_volumes
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import Stage
+from scopereg.registration.evidence import evidence_over
 from scopereg.registration.model import frame_on_grid, similarity_at, unit_range
 from scopereg.registration.result import Result
 from scopereg.registration.signs import LIKENESS, SIGNS, Witness, with_changes
@@ -108,7 +109,7 @@ class Session:
         done = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
         results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
-        return [replace(one, frame=frame, volume=self.volume) for one, frame in zip(results, frames, strict=True)]
+        return [self._placed(one, frame) for one, frame in zip(results, frames, strict=True)]
 
     def locate(self, images: Tensor) -> Found:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
@@ -194,6 +195,11 @@ class Session:
             timings_ms=dict(timings),
         )
         return self._judged(result, found.signs[row], "network") if found.signs.numel() else result
+
+    def _placed(self, result: Result, frame: Frame) -> Result:
+        """The result with what it is of; its evidence is that of the frame as it came, not of the volume's planes."""
+        evidence = None if result.evidence is None else evidence_over(frame, result.evidence, self.volume)
+        return replace(result, frame=frame, volume=self.volume, evidence=evidence)
 
     def _judged(self, result: Result, signs: Tensor, stage: Stage) -> Result:
         """The result with its verdict; the network's own calibration tells what the signs mean."""

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -122,18 +122,8 @@ def _common_volume(results: Sequence[Result]) -> Volume:
 
 def _packet(result: Result, row: int, name: str) -> bytes:
     assert result.frame is not None
-    told = result if _evidence_fits(result) else replace(result, evidence=None)
     more = {"number": row + 1, "frame_number": row, "result": row, "register_ms": number(result.time_ms, 2)}
-    return packet_of(result.frame, told, generation=1, name=name, more=more)
-
-
-def _evidence_fits(result: Result) -> bool:
-    """Whether the evidence covers the frame: it is of the planes of the volume, on which the frame lies centred."""
-    if result.evidence is None or result.frame is None or result.volume is None:
-        return False
-    cells = reversed(result.evidence.shape)
-    lengths = zip(result.frame.extent_mm, result.volume.extent_mm, cells, strict=False)
-    return all(abs(own - whole) <= 0.5 * whole / count for own, whole, count in lengths)
+    return packet_of(result.frame, result, generation=1, name=name, more=more)
 
 
 def _names(results: Sequence[Result]) -> list[str]:
