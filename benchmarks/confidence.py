@@ -31,7 +31,7 @@ from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
 from scopereg.io.sweeps import read_npz_sweep
-from scopereg.options import CalibrateOptions
+from scopereg.options.models import CalibrateOptions
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together
 from scopereg.registration.calibration import STAGES, Calibration

@@ -7,8 +7,7 @@ import inspect
 import typing
 from pathlib import Path
 
-from scopereg import options
-from scopereg.cli import VERBS
+from scopereg.cli import VERBS, load
 from scopereg.config import field_help, positional_options
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -23,7 +22,7 @@ def page() -> str:
         "",
     ]
     for name, verb in VERBS.items():
-        lines += section(name, verb.example, getattr(options, verb.options))
+        lines += section(name, verb.example, load(verb.options))
     return "\n".join(lines)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scopereg import __version__
+from scopereg import __version__, options
 from scopereg.cli import VERBS, main, parse
 from scopereg.errors import ScopeRegError
-from scopereg.options import DemoOptions, TrainOptions
+from scopereg.options.first_steps import DemoOptions
+from scopereg.options.training import TrainOptions
 from scopereg.training.presets import PRESETS
 from scopereg.training.settings import TrainSettings
 
@@ -47,6 +48,13 @@ def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().endswith("False")
     assert all(words in result.stdout for words in shown)
+
+
+def test_the_package_of_options_says_where_those_of_each_verb_are() -> None:
+    rows = [line.split(maxsplit=1) for line in (options.__doc__ or "").splitlines() if line.startswith("    ")]
+    told = {verb: room for room, verbs in rows for verb in verbs.split(", ")}
+    kept = {name: verb.options.removeprefix("scopereg.options.").split(":")[0] for name, verb in VERBS.items()}
+    assert {name: told.get(name) for name in VERBS} == kept
 
 
 def test_version() -> None:

@@ -13,7 +13,7 @@ from scopereg.cli import main
 from scopereg.demo import make_sweep, score
 from scopereg.geometry import Pose
 from scopereg.images import pose_from_voxels
-from scopereg.options import DemoOptions
+from scopereg.options.first_steps import DemoOptions
 from scopereg.registration.classical import centre_pose
 from scopereg.registration.result import Result
 

@@ -18,7 +18,7 @@ from scopereg.errors import ScopeRegError, did_you_mean
 class Verb(NamedTuple):
     """Where a verb's options and its function live."""
 
-    options: str  # class in scopereg.options
+    options: str  # module:class
     function: str  # module:function, called with the filled options
     summary: str
     example: str
@@ -26,109 +26,115 @@ class Verb(NamedTuple):
 
 VERBS = {
     "demo": Verb(
-        "DemoOptions", "scopereg.demo:run", "register a phantom sweep and write a report", "scopereg demo --seed 3"
+        "scopereg.options.first_steps:DemoOptions",
+        "scopereg.demo:run",
+        "register a phantom sweep and write a report",
+        "scopereg demo --seed 3",
     ),
     "register": Verb(
-        "RegisterOptions",
+        "scopereg.options.registration:RegisterOptions",
         "scopereg.registration.command:run",
         "find frames in a volume, write the transforms",
         "scopereg register frame.png volume.nii.gz --spacing 0.3 --refine -o pose.tfm",
     ),
     "track": Verb(
-        "TrackOptions",
+        "scopereg.options.registration:TrackOptions",
         "scopereg.registration.track_command:run",
         "follow a probe through the frames of a sequence",
         "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
     ),
     "live": Verb(
-        "LiveOptions",
+        "scopereg.options.live:LiveOptions",
         "scopereg.live.command:run",
         "register frames as they come; browser, 3D Slicer",
         "scopereg live volume.nii.gz --source plus:sweep.igs.mha",
     ),
     "view": Verb(
-        "ViewOptions",
+        "scopereg.options.live:ViewOptions",
         "scopereg.viewer.command:run",
         "show finished registrations in the browser",
         "scopereg view pose.json --data images",
     ),
     "adapt": Verb(
-        "AdaptOptions",
+        "scopereg.options.models:AdaptOptions",
         "scopereg.registration.adaptation.command:run",
         "make a network better at one volume",
         "scopereg adapt volume.nii.gz --from echo --minutes 2 -o patient.safetensors",
     ),
     "convert": Verb(
-        "ConvertOptions",
+        "scopereg.options.registration:ConvertOptions",
         "scopereg.registration.convert:run",
         "convert poses, volumes, frames and cines",
         "scopereg convert pose.tfm -o pose.json",
     ),
     "doctor": Verb(
-        "DoctorOptions", "scopereg.doctor:run", "report device, versions, backends; self-test", "scopereg doctor --json"
+        "scopereg.options.first_steps:DoctorOptions",
+        "scopereg.doctor:run",
+        "report device, versions, backends; self-test",
+        "scopereg doctor --json",
     ),
     "export": Verb(
-        "ExportOptions",
+        "scopereg.options.models:ExportOptions",
         "scopereg.networks.export:run",
         "write a network as ONNX or torch.export, checked",
         "scopereg export weights.safetensors -o model.onnx",
     ),
     "evaluate": Verb(
-        "EvaluateOptions",
+        "scopereg.options.evaluation:EvaluateOptions",
         "scopereg.evaluation.evaluate:run",
         "locate the frames of a fold, one CSV row per frame",
         "scopereg evaluate camus --data CAMUS --methods identity out/camus/model.safetensors",
     ),
     "compare": Verb(
-        "CompareOptions",
+        "scopereg.options.evaluation:CompareOptions",
         "scopereg.evaluation.compare:run",
         "set methods side by side: tables, tests, intervals",
         "scopereg compare out/evaluate -o out/compare --with-published",
     ),
     "report": Verb(
-        "ReportOptions",
+        "scopereg.options.evaluation:ReportOptions",
         "scopereg.evaluation.page:run",
         "write one HTML page about results, with pictures",
         "scopereg report out/evaluate out/track -o report.html --dataset echo",
     ),
     "train": Verb(
-        "TrainOptions",
+        "scopereg.options.training:TrainOptions",
         "scopereg.training.run:run",
         "train a network on phantoms or on data of your own",
         "scopereg train camus --data CAMUS/database_nifti -o out/camus",
     ),
     "calibrate": Verb(
-        "CalibrateOptions",
+        "scopereg.options.models:CalibrateOptions",
         "scopereg.registration.calibrate:run",
         "learn what to expect of a model's poses",
         "scopereg calibrate out/camus/model.safetensors camus --data CAMUS/database_nifti",
     ),
     "grid": Verb(
-        "GridOptions",
+        "scopereg.options.training:GridOptions",
         "scopereg.grid.command:run",
         "do a plan of many runs, here or on Ray, and make its tables",
         "scopereg grid main-table --data out/camus-128 -o out/main-table",
     ),
     "bench": Verb(
-        "BenchOptions",
+        "scopereg.options.evaluation:BenchOptions",
         "scopereg.evaluation.bench:run",
         "measure speed, memory and cost on this machine",
         "scopereg bench --resolutions 128 256",
     ),
     "data check": Verb(
-        "CheckOptions",
+        "scopereg.options.data:CheckOptions",
         "scopereg.data.check:run",
         "tell what a folder of data holds and what is wrong",
         "scopereg data check CAMUS/database_nifti",
     ),
     "data prepare": Verb(
-        "PrepareOptions",
+        "scopereg.options.data:PrepareOptions",
         "scopereg.data.prepare:run",
         "turn a dataset into one set for training and tests",
         "scopereg data prepare camus CAMUS/database_nifti -o out/camus-128",
     ),
     "data phantom": Verb(
-        "PhantomOptions",
+        "scopereg.options.data:PhantomOptions",
         "scopereg.data.export:run",
         "write phantom patients as NIfTI",
         "scopereg data phantom prostate --count 3 -o phantoms",
@@ -167,9 +173,14 @@ def _dispatch(words: list[str]) -> int:
         return 0
     verb = VERBS[name]
     options = parse(name, rest)
-    module, function = verb.function.split(":")
-    status = getattr(import_module(module), function)(options)
+    status = load(verb.function)(options)
     return int(status or 0)
+
+
+def load(place: str) -> Any:
+    """What stands at `module:name`, imported only now."""
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
 
 
 def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
@@ -197,7 +208,7 @@ def parse(name: str, words: list[str]) -> Any:
     from scopereg.config import as_arguments, read_yaml
 
     verb = VERBS[name]
-    options = getattr(import_module("scopereg.options"), verb.options)
+    options = load(verb.options)
     path, words = _take("--config", words)
     from_file = [] if path is None else as_arguments(read_yaml(path, options), options)
     default = _defaults(options, [*from_file, *words])

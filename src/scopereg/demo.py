@@ -25,7 +25,7 @@ from scopereg.geometry import Pose, VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.io.files import output_folder, write_text
 from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
-from scopereg.options import DemoOptions
+from scopereg.options.first_steps import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
 from scopereg.registration.model import Registrar, load

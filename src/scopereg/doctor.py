@@ -23,7 +23,7 @@ from scopereg.geometry import (
 )
 from scopereg.ops import available_backends
 from scopereg.ops.scan.selftest import Case, compare_case
-from scopereg.options import DoctorOptions
+from scopereg.options.first_steps import DoctorOptions
 from scopereg.provenance import library_version
 
 EXTRAS = {

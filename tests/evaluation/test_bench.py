@@ -29,7 +29,7 @@ from scopereg.evaluation.stages import Stages
 from scopereg.evaluation.work import USES, Cells, Work, form_work, stage_work
 from scopereg.networks import ScopeReg, create
 from scopereg.networks.streaming import Streaming
-from scopereg.options import BenchOptions
+from scopereg.options.evaluation import BenchOptions
 
 CPU = torch.device("cpu")
 SCOPE_REG = ["as published", "forward", "whole", "streaming"]

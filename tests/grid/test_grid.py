@@ -34,7 +34,7 @@ from scopereg.grid.volumes import data_path, load_volumes
 from scopereg.grid.work import Place, attempt, do_run
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.options import GridOptions
+from scopereg.options.training import GridOptions
 from scopereg.registration.model import load
 
 Write = Callable[..., Path]

@@ -14,7 +14,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.networks import create
 from scopereg.networks.export import compare, export_network, open_model, run
 from scopereg.networks.weights import load_network, save_network
-from scopereg.options import ExportOptions
+from scopereg.options.models import ExportOptions
 
 SHAPE = (16, 24, 32)
 

@@ -126,7 +126,7 @@ def test_what_other_machines_reach_needs_a_token() -> None:
 def test_a_bind_elsewhere_makes_a_token_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from scopereg.options import PageOptions
+    from scopereg.options.live import PageOptions
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     show = LiveShow(

@@ -24,7 +24,7 @@ from scopereg.data.proposal import Proposal, propose, propose_for
 from scopereg.data.store import MANIFEST, VolumeSet, open_set
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
-from scopereg.options import CheckOptions
+from scopereg.options.data import CheckOptions
 from scopereg.progress import counting
 
 _MOST_ROWS = 20

@@ -17,7 +17,7 @@ from scopereg.images import Frame, pose_from_voxels
 from scopereg.io.files import output_folder, write_bytes, write_text
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.volumes import write_labels, write_volume
-from scopereg.options import PhantomOptions
+from scopereg.options.data import PhantomOptions
 from scopereg.provenance import provenance, tensors_sha256
 
 

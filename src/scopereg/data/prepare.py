@@ -19,7 +19,7 @@ from scopereg.data.preparation import SPLITS, prepare_set
 from scopereg.data.store import MANIFEST, VolumeSet
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
-from scopereg.options import PrepareOptions
+from scopereg.options.data import PrepareOptions
 from scopereg.progress import counting
 from scopereg.provenance import command_line
 

@@ -26,7 +26,7 @@ from scopereg.progress import say
 from scopereg.provenance import command_line, provenance
 
 if TYPE_CHECKING:
-    from scopereg.options import BenchOptions
+    from scopereg.options.evaluation import BenchOptions
 
 BLOCKS, LEAST_BLOCKS = 5, 3
 INTERRUPTED = 130

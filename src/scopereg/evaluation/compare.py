@@ -30,7 +30,7 @@ from scopereg.evaluation.statistics import (
 )
 from scopereg.evaluation.tables import MARK, Block, Cell, Column, Table, cell_text, csv_text, latex, markdown
 from scopereg.io.files import output_folder, write_text
-from scopereg.options import CompareOptions
+from scopereg.options.evaluation import CompareOptions
 from scopereg.provenance import command_line
 
 _METHOD = Column("method", "Method", brief=True)

@@ -22,7 +22,7 @@ from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
 from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
-from scopereg.options import EvaluateOptions
+from scopereg.options.evaluation import EvaluateOptions
 from scopereg.progress import counting
 
 

@@ -24,7 +24,7 @@ from scopereg.evaluation.statistics import fold_mean, success_rate, tail
 from scopereg.evaluation.sweep_section import Sweep, add_sweeps, read_sweeps
 from scopereg.evaluation.tables import Table
 from scopereg.io.files import output_folder
-from scopereg.options import ReportOptions
+from scopereg.options.evaluation import ReportOptions
 from scopereg.registration.track_table import is_track
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's

@@ -19,7 +19,7 @@ from scopereg.progress import say
 from scopereg.provenance import command_line
 
 if TYPE_CHECKING:
-    from scopereg.options import GridOptions
+    from scopereg.options.training import GridOptions
 
 INTERRUPTED = 130
 

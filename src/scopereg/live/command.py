@@ -19,7 +19,7 @@ from scopereg.live.scene import Plan, Scene
 from scopereg.live.server import Server
 from scopereg.live.sources import Reading, open_source
 from scopereg.live.status import StatusLine
-from scopereg.options import LiveOptions
+from scopereg.options.live import LiveOptions
 from scopereg.registration.command import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.registration.notes import image_line, reader_notes
 from scopereg.registration.start import TRACKER, Start

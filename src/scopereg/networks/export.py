@@ -21,7 +21,7 @@ from scopereg.io.files import atomic_path
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.weights import load_network
-from scopereg.options import ExportOptions
+from scopereg.options.models import ExportOptions
 
 FORMATS = (".onnx", ".pt2")
 CHECKED_BATCHES = (1, 3)

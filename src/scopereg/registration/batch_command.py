@@ -15,7 +15,7 @@ from scopereg.geometry import Pose
 from scopereg.io.files import output_folder
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.plus_writing import add_poses
-from scopereg.options import RegisterOptions
+from scopereg.options.registration import RegisterOptions
 from scopereg.progress import counting, say
 from scopereg.registration.batch import Job, Reading, Row, Task, do_chunk, find_files, in_chunks, list_tasks
 from scopereg.registration.command import open_workshop, print_notes, volume_notes

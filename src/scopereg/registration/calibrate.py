@@ -21,7 +21,7 @@ from scopereg.evaluation.metrics import mtre_mm
 from scopereg.geometry import VoxelPoses
 from scopereg.images import Volume
 from scopereg.io.files import output_folder
-from scopereg.options import CalibrateOptions
+from scopereg.options.models import CalibrateOptions
 from scopereg.progress import counting
 from scopereg.provenance import provenance
 from scopereg.registration import model as models

@@ -17,7 +17,8 @@ from scopereg.io.cine import Cine
 from scopereg.io.files import output_folder
 from scopereg.io.transforms import ENDINGS
 from scopereg.io.volumes import FORMATS
-from scopereg.options import LiveOptions, RegisterOptions, TrackOptions, ViewOptions
+from scopereg.options.live import LiveOptions, ViewOptions
+from scopereg.options.registration import RegisterOptions, TrackOptions
 from scopereg.registration.batch import Job, Reading, Workshop, workshop, write_result
 from scopereg.registration.notes import image_line, reader_notes
 from scopereg.registration.start import TRACKER

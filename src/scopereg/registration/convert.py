@@ -24,7 +24,7 @@ from scopereg.io.read_image import read_header
 from scopereg.io.transforms import ENDINGS, read_pose, write_pose
 from scopereg.io.volume_files import read_volume
 from scopereg.io.volumes import FORMATS, write_volume
-from scopereg.options import ConvertOptions
+from scopereg.options.registration import ConvertOptions
 from scopereg.registration.batch import find_files
 from scopereg.registration.model import unit_range
 from scopereg.registration.notes import image_line, reader_notes

@@ -14,7 +14,7 @@ from scopereg.images import Volume
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
 from scopereg.io.plus_writing import add_poses, write_plus_sequence
-from scopereg.options import TrackOptions
+from scopereg.options.registration import TrackOptions
 from scopereg.progress import counting, say
 from scopereg.registration.command import open_volume, print_notes, reading_of
 from scopereg.registration.locator import Locator

@@ -16,7 +16,7 @@ from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.report import Report
 from scopereg.geometry import Pose
 from scopereg.images import Volume
-from scopereg.options import TrackOptions
+from scopereg.options.registration import TrackOptions
 from scopereg.provenance import provenance
 from scopereg.registration.notes import image_line
 from scopereg.registration.recording import Recording

@@ -23,7 +23,7 @@ from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.networks.weights import read_facts
-from scopereg.options import TrainOptions
+from scopereg.options.training import TrainOptions
 from scopereg.progress import counting
 from scopereg.provenance import command_line
 from scopereg.training.source import PROMPTED

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
-from scopereg.options import ViewOptions
+from scopereg.options.live import ViewOptions
 from scopereg.registration.command import left_open
 from scopereg.viewer.finished import Finished, Images, read_results
 from scopereg.viewer.finished_show import FinishedShow

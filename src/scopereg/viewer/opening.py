@@ -9,7 +9,7 @@ import webbrowser
 
 from rich.console import Console
 
-from scopereg.options import PageOptions
+from scopereg.options.live import PageOptions
 from scopereg.viewer.door import is_loopback, new_token
 from scopereg.viewer.show import Show
 from scopereg.viewer.web import WebServer

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.volume_files import read_volume
-from scopereg.options import AdaptOptions
+from scopereg.options.models import AdaptOptions
 from scopereg.registration.adaptation.adapter import Adaptation, adapt
 from scopereg.registration.adaptation.settings import AdaptSettings
 from scopereg.registration.calibration import path_beside

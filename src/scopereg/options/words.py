@@ -1,0 +1,23 @@
+"""Words that options may take, and where output goes: types of options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+AnatomyName = Literal["echo", "prostate", "abdomen"]
+ProtocolName = Literal["honest", "paper"]
+DatasetName = Literal["echo", "prostate", "abdomen", "camus", "muregpro", "folder"]
+SourceName = Literal["camus", "muregpro", "folder"]
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+FormatName = Literal["md", "latex", "csv", "all"]
+ConventionName = Literal["slicer", "itk-resample"]
+PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
+PrecisionName = Literal["auto", "float32", "float16", "bfloat16"]
+
+# What a verb writes: --output, or -o.
+Folder = Annotated[Path, arg(aliases=["-o"])]
+File = Annotated[Path, arg(aliases=["-o"])]
+MaybeFile = Annotated[Path | None, arg(aliases=["-o"])]
