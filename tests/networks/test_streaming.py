@@ -11,10 +11,11 @@ from torch import Tensor
 import scopereg
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import geodesic_angle_deg
+from scopereg.geometry import geodesic_angle_deg, rotation_from_euler_deg
 from scopereg.networks import ScopeReg, create
 from scopereg.networks.folded import FoldedEncoder, pool_plane, pool_volume
 from scopereg.networks.published import forward_as_published
+from scopereg.networks.scope_reg import NetworkResult
 from scopereg.networks.streaming import Located, Streaming
 
 FORMS: tuple[dict[str, Any], ...] = (
@@ -70,6 +71,29 @@ def test_the_pose_is_that_of_the_forward_pass(options: dict[str, Any], shape: tu
         streaming.locate(streaming.prepare(volume, table=False), slices),
         streaming.whole(slices, volume),
     ):
+        shift, turn = apart(found, wanted)
+        assert shift < 1e-3
+        assert turn < 1e-3
+        torch.testing.assert_close(
+            found.evidence, wanted.evidence.flatten(1), rtol=1e-2, atol=1e-6 * float(wanted.evidence.max())
+        )
+
+
+@pytest.mark.parametrize("options", [{"reach": 1.75, "matching": True, "looks": 3}, {"looks": 2}], ids=str)
+@pytest.mark.parametrize("shape", [(16, 32, 32), (13, 27, 38)], ids=str)
+def test_looks_from_starts_are_those_of_the_network(options: dict[str, Any], shape: tuple[int, int, int]) -> None:
+    network = lively(**options)
+    (image,), volume = images(1, shape)
+    rotation = rotation_from_euler_deg(torch.tensor([[0.0, 0, 0], [8, 0, -5], [0, 3, 0]]))
+    translation = torch.tensor([[0.0, 0, 0], [4, -3, 1], [0, 0, 2]])
+    with torch.inference_mode():
+        tokens = network.encoder(image.expand(3, -1, -1), volume[None])
+        wanted = NetworkResult(rotation, translation)
+        for _ in range(4):
+            wanted = network.look_again(tokens, wanted)
+    streaming = Streaming(network)
+    for table in (True, False):
+        found = streaming.locate_from(streaming.prepare(volume, table=table), image, rotation, translation, 4)
         shift, turn = apart(found, wanted)
         assert shift < 1e-3
         assert turn < 1e-3

@@ -20,7 +20,7 @@ from scopereg.data.phantoms import make_phantoms
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import NetworkMethod, RefinedMethod
-from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.images import Frame
 from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
@@ -279,6 +279,25 @@ def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: lis
         assert judged.verdict in str(judged)
         assert json.loads(json.dumps(judged.facts, allow_nan=False))["ok"] is judged.ok
         assert session.locate(frame.array[None]).signs.shape == (1, 0)
+
+
+def test_a_pose_beyond_those_of_the_calibration_is_not_ok() -> None:
+    made = example_calibration("model", {"dataset": "synthetic", "magnitude": 10.0})
+    fine = [*made.gauge("network", False).centre]
+    turned = rotation_from_euler_deg(torch.tensor([0.0, -14.0, 3.0]))
+    for rotation, shift, inside in (
+        (torch.eye(3), torch.tensor([10.0, -10.9, 0.0]), True),
+        (torch.eye(3), torch.tensor([0.0, 0.0, -11.1]), False),
+        (turned, torch.zeros(3), False),
+    ):
+        verdict = made.judge("network", fine, rotation, shift)
+        gauged = made.gauge("network", False).judge(fine)
+        assert gauged.ok
+        assert verdict.ok is inside
+        assert replace(verdict, ok=True, reason="") == gauged  # nothing else changes
+    assert "14 voxels or degrees off the middle of the volume, and errors are known up to 10" in verdict.reason
+    unknown = example_calibration("model").judge("refined", fine, turned, torch.zeros(3))  # as older files are
+    assert unknown.ok
 
 
 def test_noise_is_not_ok(echo: Registrar, patients: list[phantom.Phantom]) -> None:

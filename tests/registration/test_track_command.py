@@ -19,9 +19,10 @@ from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import png_bytes
 from scopereg.registration import track_command
 from scopereg.registration.batch import Reading
+from scopereg.registration.distance import apart_mm
 from scopereg.registration.poses_table import ANGLES, TRANSLATION
 from scopereg.registration.recording import open_recording
-from scopereg.registration.track import Step, apart_mm
+from scopereg.registration.track import Step
 from scopereg.registration.track_page import state_spans
 from scopereg.registration.track_table import COLUMNS
 

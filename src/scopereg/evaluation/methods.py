@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +24,7 @@ from scopereg.registration.confidence import Verdict
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.signs import LIKENESS, Witness
+from scopereg.registration.wide import WideOptions
 
 
 class Located(NamedTuple):
@@ -88,15 +90,15 @@ class NetworkMethod:
         begin = time.perf_counter()
         with self.model.prepare(Volume(volume, spacing_mm)) as session:
             found = session.examine(frames)
-        verdicts = self.judge("network", found.signs)
+        verdicts = self.judge("network", found.signs, found.poses)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return Located(found.poses, _sure(verdicts), torch.full((len(frames),), each_ms), found.signs, verdicts)
 
-    def judge(self, stage: Stage, signs: Tensor) -> list[Verdict]:
+    def judge(self, stage: Stage, signs: Tensor, poses: VoxelPoses) -> list[Verdict]:
         """What to think of poses of the network, or of those refined from them, by their signs (F, S)."""
         assert self.calibration is not None
-        gauge = self.calibration.gauge(stage, agreement=False)
-        return [gauge.judge(row.tolist()) for row in signs]
+        rows = zip(signs.tolist(), *poses, strict=True)
+        return [self.calibration.judge(stage, numbers, *where) for numbers, *where in rows]
 
 
 def _sure(verdicts: Sequence[Verdict]) -> Tensor:
@@ -125,10 +127,8 @@ class ClassicalMethod:
         images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
         starts, before_ms = self._starts(frames, images, reference)
         results = [self._register(image, reference, start) for image, start in zip(images, starts, strict=True)]
-        pairs = zip(results, images, strict=True)
-        poses = [pose_to_voxels(result.pose, image, reference) for result, image in pairs]
         return Located(
-            VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses])),
+            _voxel_poses(results, images, reference),
             torch.tensor([r.similarity for r in results]),
             before_ms + torch.tensor([r.time_ms for r in results]),
         )
@@ -152,6 +152,41 @@ class ClassicalMethod:
             return Result(start, self.name, elapsed_ms, math.nan)
 
 
+class WideMethod:
+    """A network that looks from several starts, and refinement of what it finds, as `scopereg register --wide` does."""
+
+    def __init__(self, model: models.Registrar, *, refine: bool = False) -> None:
+        self.model, self.refine = model, refine
+        self.name = f"{model.name} wide" + (" + refine" if refine else "")
+        self.facts: dict[str, Any] = {"weights": model.facts, "wide": str(WideOptions()), "device": str(model.device)}
+        if refine:
+            self.facts["options"] = str(RefineOptions())
+
+    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
+        from scopereg.registration.locator import Locator
+
+        reference = Volume(volume.cpu(), spacing_mm)
+        locator = Locator(reference, self.model, wide=True, refine=self.refine, device=str(self.model.device))
+        images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
+        results = [locator.locate(image) for image in images]
+        return Located(
+            _voxel_poses(results, images, reference),
+            torch.tensor([result.confidence for result in results]),
+            torch.tensor([result.time_ms for result in results]),
+            verdicts=[_verdict(result) for result in results] if self.model.calibration is not None else None,
+        )
+
+
+def _voxel_poses(results: Sequence[Result], images: Sequence[Frame], volume: Volume) -> VoxelPoses:
+    pairs = zip(results, images, strict=True)
+    poses = [pose_to_voxels(result.pose, image, volume) for result, image in pairs]
+    return VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses]))
+
+
+def _verdict(result: Result) -> Verdict:
+    return Verdict(**{entry.name: getattr(result, entry.name) for entry in fields(Verdict)})
+
+
 class RefinedMethod:
     """Another method, its poses refined; the similarity at the end is the confidence, or what a calibration says."""
 
@@ -171,14 +206,14 @@ class RefinedMethod:
             signs = start.signs.clone()
             witness = Witness(volume.to(self.device), spacing_mm)
             signs[:, LIKENESS] = witness.likeness(frames.to(self.device, torch.float32), found.poses).cpu()
-            verdicts = self.start.judge("refined", signs)
+            verdicts = self.start.judge("refined", signs, poses)
             sure = _sure(verdicts)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts)
 
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
-REFINE = "refine"
+REFINE, WIDE_SEARCH = "refine", "wide"
 _PLAIN: dict[str, Callable[[], Method]] = {
     "identity": Identity,
     **{name: partial(ClassicalMethod, name) for name in CLASSICAL},
@@ -191,7 +226,7 @@ def names() -> tuple[str, ...]:
 
 
 def create(name: str, device: str = "auto") -> Method:
-    """A method by name, or a network from a .safetensors file; `NAME:2` makes two passes.
+    """A method by name, or a network from a .safetensors file; `NAME:2` makes two passes, `NAME:wide` many starts.
 
     `NAME+refine` refines its poses, `NAME+simpleitk-mi` (or another classical method) starts from them.
     """
@@ -199,16 +234,20 @@ def create(name: str, device: str = "auto") -> Method:
     first, plus, last = name.rpartition("+")
     if plus and last in (REFINE, *CLASSICAL):
         start = create(first, device)
+        if isinstance(start, WideMethod) and last == REFINE and not start.refine:
+            return WideMethod(start.model, refine=True)  # all places that it found are refined, not the first alone
         return RefinedMethod(start, place) if last == REFINE else ClassicalMethod(last, start)
     base, _, passes = name.partition(":") if not Path(name).exists() else (name, "", "")
     if base in _PLAIN and not passes:
         return _PLAIN[base]()
+    if passes == WIDE_SEARCH:
+        return WideMethod(models.load(base, device))
     known = base in models.names() or Path(base).suffix == ".safetensors"
     if not known or (passes and not (passes.isdigit() and 1 <= int(passes) <= 9)):
         raise ScopeRegError(
             f"unknown method {name!r}{did_you_mean(base, names())}",
             where="--method",
-            fix=f"use {', '.join(names())} or the path of a .safetensors file; :2 behind a network makes two passes, "
-            f"+{REFINE} or + and a classical method behind any method goes on from its poses",
+            fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
+            f":{WIDE_SEARCH} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses",
         )
     return NetworkMethod(models.load(base, device), int(passes or 1))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
+from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.search import NetworkSearch
 from scopereg.registration.start import Start
-from scopereg.registration.track import apart_mm
 from scopereg.registration.tracker import Tracker
 
 

@@ -107,6 +107,24 @@ class Streaming:
         return self._located(prepared, *self._read_slices(slices))
 
     @torch.inference_mode()
+    def locate_from(
+        self, prepared: Prepared, image: Tensor, rotation: Tensor, translation: Tensor, looks: int
+    ) -> Located:
+        """One frame (H, W) from many starts (N, 3, 3) and (N, 3), voxels: where so many looks lead from each."""
+        _check_slices(image[None], prepared.shape)
+        gates, x_s = self._read_slices(image[None])
+        count = len(rotation)
+        gates = Gates(*(part.repeat(count, 1, 1, 1) for part in gates))
+        x_s = None if x_s is None else x_s.expand(count, -1, -1)
+        start = rotation.to(self.device, torch.float32), translation.to(self.device, torch.float32) / STRIDE
+        fit = Fit(*start, torch.zeros(count, device=self.device))
+        found = None
+        for _ in range(looks):
+            found, fit = self._look_again(prepared, gates, x_s, fit)
+        assert found is not None
+        return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
+
+    @torch.inference_mode()
     def whole(self, slices: Tensor, volume: Tensor) -> Located:
         """Frames (B, H, W) in a volume (D, H, W) that nothing is kept of; both are encoded at the same time."""
         _check_slices(slices, tuple(volume.shape))
@@ -124,14 +142,20 @@ class Streaming:
         found = self._decode(gates, x_s, prepared.tokens, prepared)
         fit = self._fit(prepared.lattice, *found)
         for _ in range(self.looks - 1):
-            tokens = prepared.tokens if prepared.wide is None else prepared.wide
-            tokens = tokens.expand(len(gates.step), -1, -1, -1)
-            seen = seen_from(tokens, prepared.lattice._replace(reach=1.0), fit.rotation, fit.translation)
-            x_v, mapped = (seen, None) if prepared.wide is None else seen.tensor_split([WIDTH], -1)
-            coordinates, evidence = self._decode(gates, x_s, x_v, prepared._replace(states=None), mapped)
-            found = place(coordinates, fit.rotation, fit.translation), evidence
-            fit = self._fit(prepared.lattice, *found)
+            found, fit = self._look_again(prepared, gates, x_s, fit)
         return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
+
+    def _look_again(
+        self, prepared: Prepared, gates: Gates, x_s: Tensor | None, fit: Fit
+    ) -> tuple[tuple[Tensor, Tensor], Fit]:
+        """Coordinates and evidence, and their fit, of the volume as seen from the poses of a fit."""
+        tokens = prepared.tokens if prepared.wide is None else prepared.wide
+        tokens = tokens.expand(len(gates.step), -1, -1, -1)
+        seen = seen_from(tokens, prepared.lattice._replace(reach=1.0), fit.rotation, fit.translation)
+        x_v, mapped = (seen, None) if prepared.wide is None else seen.tensor_split([WIDTH], -1)
+        coordinates, evidence = self._decode(gates, x_s, x_v, prepared._replace(states=None), mapped)
+        found = place(coordinates, fit.rotation, fit.translation), evidence
+        return found, self._fit(prepared.lattice, *found)
 
     def _read_slices(self, slices: Tensor) -> tuple[Gates, Tensor | None]:
         """What steers the scans, and the tokens x_s (B, L, C') where they are to be matched."""

@@ -16,10 +16,10 @@ class EvaluateOptions:
     """Locate the frames of a fold with one or more methods and write one CSV row per frame.
 
     Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package (echo, prostate, abdomen) or a
-    .safetensors file, also one of scopereg adapt; `:2` behind a network lets it look twice, `+refine` or `+` and a
-    classical method behind any method goes on from its poses. Rows of a calibrated network carry what to expect of the
-    pose. A frame that a classical method cannot locate counts as left where it started. Interrupted runs go on with
-    the same command.
+    .safetensors file, also one of scopereg adapt; `:2` behind a network lets it look twice and `:wide` from many
+    starts, `+refine` or `+` and a classical method behind any method goes on from its poses. Rows of a calibrated
+    network carry what to expect of the pose. A frame that a classical method cannot locate counts as left where it
+    started. Interrupted runs go on with the same command.
     """
 
     dataset: Positional[DatasetName | Literal["sweep"]] = "echo"

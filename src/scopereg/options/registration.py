@@ -33,6 +33,8 @@ class RegisterOptions(VolumeReading, FrameReading):
     """Polish what the method found by the similarity of frame and volume."""
     agreement: bool = False
     """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    wide: bool = False
+    """Look from thirteen starts, for frames farther off than the network was trained for; best with --refine."""
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
     world: Path | None = None

@@ -69,6 +69,7 @@ class Job:
     placed: str | None  # endings of images, None for no such image
     resliced: str | None
     agreement: bool = False
+    wide: bool = False
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -175,7 +176,8 @@ def workshop(job: Job) -> Workshop:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    return Workshop(Locator(volume, job.method, refine=job.refine, agreement=job.agreement, device=job.device), start)
+    how = {"refine": job.refine, "agreement": job.agreement, "wide": job.wide}
+    return Workshop(Locator(volume, job.method, device=job.device, **how), start)
 
 
 @lru_cache(maxsize=1)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
 from scopereg.networks.weights import weights_sha256
-from scopereg.registration.confidence import Gauge
+from scopereg.registration.confidence import Gauge, Verdict
 from scopereg.registration.signs import SIGNS, WORSE
 
 FORMAT = "scopereg-calibration-1"
 ENDING = ".calibration.json"
 Stage = Literal["network", "refined"]
 STAGES: tuple[Stage, ...] = ("network", "refined")
+BEYOND = 1.1  # times the largest offset of the calibration: errors take poses a little farther out
 _LISTS = ("centre", "scale", "weights")
 
 
@@ -35,6 +39,20 @@ class Calibration:
         """The gauge for poses of the network or refined ones, by signs with or without the spread."""
         return self.gauges[key(stage, agreement)]
 
+    def judge(
+        self, stage: Stage, signs: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
+    ) -> Verdict:
+        """What to think of a pose (3, 3) and (3,) in centred voxels, by its signs and by where it lies.
+
+        Signs of frames farther off than those of the calibration say less than they seem to: such a pose is not ok.
+        """
+        verdict = self.gauge(stage, agreement).judge(signs)
+        reach, offset = self.made_on.get("magnitude"), largest_offset(rotation, translation)
+        if not verdict.ok or not isinstance(reach, int | float) or offset <= BEYOND * reach:
+            return verdict
+        where = f"{offset:.0f} voxels or degrees off the middle of the volume"
+        return replace(verdict, ok=False, reason=f"{where}, and errors are known up to {reach:g}")
+
     def check_model(self, fingerprint: str, where: Path | str) -> None:
         """An error where it belongs to other weights."""
         if self.model != fingerprint:
@@ -48,6 +66,12 @@ class Calibration:
         """Write a whole file at once, or nothing."""
         content = {"format": FORMAT, **asdict(self)}
         return write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def largest_offset(rotation: Tensor, translation: Tensor) -> float:
+    """Of a pose (3, 3) and (3,) in centred voxels: the largest shift or angle on an axis, in voxels or degrees."""
+    angles_deg = euler_deg_from_rotation(rotation.double())
+    return float(torch.cat([angles_deg.flatten(), translation.double().flatten()]).abs().max())
 
 
 def key(stage: Stage, agreement: bool) -> str:

@@ -110,6 +110,8 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
     if result.verdict:
         console.print(result.verdict)
+    if result.ok is False and start is None and ready.locator.might_look_wider:
+        console.print("If the frame may lie far from the middle of the volume: --wide --refine looks from more starts.")
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     for path in write_result(told, targets, options.convention):
         console.print(f"{path}{_meaning(path, options)}")
@@ -181,6 +183,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.placed,
         options.resliced,
         options.agreement,
+        options.wide,
     )
 
 

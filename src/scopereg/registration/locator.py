@@ -14,7 +14,7 @@ from scopereg.images import Frame, Volume, check_content
 from scopereg.io.frames import read_frame
 from scopereg.io.volume_files import read_volume
 from scopereg.registration import search
-from scopereg.registration.model import unit_range
+from scopereg.registration.model import Registrar, unit_range
 from scopereg.registration.notes import reader_notes
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner, refine_in
 from scopereg.registration.result import RegistrationError, Result
@@ -32,6 +32,7 @@ def register(
     start: Pose | Path | str | None = None,
     refine: bool = False,
     agreement: bool = False,
+    wide: bool = False,
     device: str = "auto",
 ) -> Result:
     """Find `ImageToVolume` of a frame in a volume; either may be a file. `.save("pose.tfm")` writes what it gives.
@@ -39,12 +40,12 @@ def register(
     `method` is a model of the package (echo, prostate, abdomen), the path of weights (.safetensors), simpleitk-mi,
     simpleitk-ncc, elastix, or start: no search. `start` is a pose, a file with one, or "tracker", the place that the
     frame's own file gives it; by default the middle of the volume. `refine` polishes what the method found. With
-    `agreement` a network also locates the frame under small changes, for a surer verdict. For many frames in one
-    volume make a `Locator`.
+    `agreement` a network also locates the frame under small changes, for a surer verdict; `wide` lets it look from
+    several starts, for frames farther off than it was trained for. For many frames in one volume make a `Locator`.
     """
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
-    locator = Locator(volume, method, refine=refine, agreement=agreement, device=device)
+    locator = Locator(volume, method, refine=refine, agreement=agreement, wide=wide, device=device)
     result = locator.locate(frame, Start.read(start).of(frame, volume))
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)
@@ -60,21 +61,28 @@ class Locator:
     def __init__(
         self,
         volume: Volume,
-        method: str = "echo",
+        method: str | Registrar = "echo",
         *,
         refine: bool = False,
         agreement: bool = False,
+        wide: bool = False,
         device: str = "auto",
     ) -> None:
         check_content(volume)
         self.volume = volume
         unit = replace(volume, array=unit_range(volume.array))
-        self.search = search.create(method, unit, device, agreement=agreement)
+        self.search = search.create(method, unit, device, agreement=agreement, wide=wide)
         still = isinstance(self.search, search.StartSearch)  # nothing was found yet: the refinement looks wider
         self.refinement = Refinement(unit, device, WIDE if still else RefineOptions()) if refine else None
         both = (*self.search.notes, *(self.refinement.notes if self.refinement else ()))
         self.notes = tuple(dict.fromkeys(both))
         self.only_refines = refine and still
+
+    @property
+    def might_look_wider(self) -> bool:
+        """Whether a wide search could be asked for and was not."""
+        found = self.search
+        return isinstance(found, search.NetworkSearch) and found.model.network_looks > 1 and not found.wide
 
     def locate(self, frame: Frame, start: Pose | None = None) -> Result:
         """The pose of one frame, or the error that tells why there is none."""
@@ -106,12 +114,28 @@ class Locator:
             return found
         if self.refinement is not None:
             try:
-                found = self._judged(unit, self.refinement.refine(unit, found))
+                found = self._judged(unit, self._refined(unit, found))
             except RegistrationError as error:
                 if self.only_refines:
                     return error
                 found = replace(found, notes=(*found.notes, f"not refined: {error.what}"))
         return replace(found, frame=frame, volume=self.volume)
+
+    def _refined(self, frame: Frame, found: Result) -> Result:
+        """The place found or, of a wide search, whichever of the places is most like the frame once refined."""
+        assert self.refinement is not None
+        refined: list[Result] = []
+        failures: list[RegistrationError] = []
+        for place in (found, *found.alternatives):
+            try:
+                refined.append(self.refinement.refine(frame, place))
+            except RegistrationError as error:
+                failures.append(error)
+        if not refined:
+            raise failures[0]
+        refined.sort(key=lambda result: result.similarity, reverse=True)
+        taken_ms = found.time_ms + sum(result.time_ms - found.time_ms for result in refined)
+        return replace(refined[0], time_ms=taken_ms, notes=found.notes, alternatives=tuple(refined[1:]))
 
     def refine_from(self, frame: Frame, start: Result) -> Result | None:
         """A frame refined from another pose than the one that was found; None where that cannot be."""

@@ -66,6 +66,11 @@ class Registrar:
             return None
         return Streaming(self.network, self.device, self.precision)
 
+    @property
+    def network_looks(self) -> int:
+        """Times that the network looks at the encoded volume; 1 for networks that know no looks."""
+        return int(getattr(self.network, "looks", 1))
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights."""

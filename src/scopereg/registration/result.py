@@ -41,6 +41,7 @@ class Result:
     signs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # what the verdict rests on
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
+    alternatives: tuple[Result, ...] = field(default=(), repr=False, compare=False)  # other places of a wide search
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)
 

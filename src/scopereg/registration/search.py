@@ -47,15 +47,26 @@ def names() -> tuple[str, ...]:
     return (*models.names(), *PEERS, START)
 
 
-def create(method: str, volume: Volume, device: str = "auto", *, agreement: bool = False) -> Search:
-    """A search by the name of its method, or by the path of weights (.safetensors); `agreement` is for networks."""
+def create(
+    method: str | Registrar, volume: Volume, device: str = "auto", *, agreement: bool = False, wide: bool = False
+) -> Search:
+    """A search by the name of its method, or by a network or the path of its weights (.safetensors).
+
+    `agreement` and `wide` are for networks; the latter looks from several starts, see `registration.wide`.
+    """
+    if isinstance(method, Registrar):
+        return NetworkSearch(method, volume, agreement=agreement, wide=wide)
     method = _SAME.get(method, method)
+    if wide and method in (START, *PEERS):
+        raise ScopeRegError(
+            f"{method} begins where it is told to", where="--wide", fix="use a network, or leave --wide out"
+        )
     if method == START:
         return StartSearch(volume)
     if method in PEERS:
         return ClassicalSearch(method, volume)
     if method in models.names() or Path(method).suffix == ".safetensors":
-        return NetworkSearch(models.load(method, device), volume, agreement=agreement)
+        return NetworkSearch(models.load(method, device), volume, agreement=agreement, wide=wide)
     raise ScopeRegError(
         f"unknown method {method!r}{did_you_mean(method, names())}",
         where="--method",
@@ -108,8 +119,16 @@ class NetworkSearch:
 
     together, worth = 8, 16
 
-    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
-        self.model = model
+    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False, wide: bool = False) -> None:
+        if wide and model.network_looks < 2:
+            raise ScopeRegError(
+                f"{model.name} looks at a volume once, from its middle",
+                where="--wide",
+                fix="use a network that looks several times, such as echo, or one trained with --looks 3",
+            )
+        if wide and agreement:
+            raise ScopeRegError("it is asked for with --agreement", where="--wide", fix="leave one of them out")
+        self.model, self.wide = model, wide
         self.volume, note = as_trained(model, volume)
         self.window = window_of(model, self.volume)
         words = (note, _unlike_training(model, self.window), _calibrated_on(model))
@@ -120,14 +139,21 @@ class NetworkSearch:
         found: dict[int, Result] = {}
         unled = [row for row, start in enumerate(starts) if start is None]
         if unled:
-            found |= zip(unled, self.session.register_all([frames[row] for row in unled]), strict=True)
+            found |= zip(unled, self._from_the_middle([frames[row] for row in unled]), strict=True)
         led = {row: start for row, start in enumerate(starts) if start is not None}
+        if led and self.wide:
+            raise ScopeRegError(
+                "it looks around the middle of the volume", where="--wide", fix="leave out --wide, or the start"
+            )
         if led:
             found |= zip(led, self._from_starts([frames[row] for row in led], list(led.values())), strict=True)
         return [
             replace(found[row], notes=(*found[row].notes, *_cut_note(frame, self.window)))
             for row, frame in enumerate(frames)
         ]
+
+    def _from_the_middle(self, frames: Sequence[Frame]) -> list[Result]:
+        return [self.session.search(frame) for frame in frames] if self.wide else self.session.register_all(frames)
 
     @torch.inference_mode()
     def _from_starts(self, frames: Sequence[Frame], starts: Sequence[Pose]) -> list[Result]:

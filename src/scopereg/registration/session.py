@@ -19,10 +19,12 @@ from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose
 from scopereg.networks.lattice import pad_volumes
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import Stage
+from scopereg.registration.distance import apart_mm
 from scopereg.registration.evidence import evidence_over
 from scopereg.registration.model import frame_on_grid, similarity_at, unit_range
 from scopereg.registration.result import Result
 from scopereg.registration.signs import LIKENESS, SIGNS, Witness, with_changes
+from scopereg.registration.wide import WideOptions, starts
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
@@ -59,10 +61,12 @@ class Session:
             prepared = streaming.prepare(self._reference)
             self._grid = prepared.lattice.shape[1:]
             self._locate: Locate = partial(streaming.locate, prepared)
+            self._locate_from: Callable[..., Any] = partial(streaming.locate_from, prepared)
         else:
             _, lattice = pad_volumes(self._reference[None])
             self._grid = lattice.shape[1:]
             self._locate = partial(_forward, registrar.network, self._reference[None])
+            self._locate_from = self._one_start_alone
         self._recorded = streaming is not None  # other networks may draw random numbers or wait for the GPU
         self._pipe = Piped(self._find, registrar.device)
         self._examined = Piped(self._find_signs, registrar.device)
@@ -90,7 +94,7 @@ class Session:
         self._examined.clear()
         self._witness = None
         self._reference = self._reference.new_empty(0)
-        self._locate = _closed
+        self._locate = self._locate_from = _closed
 
     def register(self, frame: Frame) -> Result:
         """`ImageToVolume` of a frame. Its size, spacing and grey values may be others than the volume's."""
@@ -110,6 +114,44 @@ class Session:
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
         results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
         return [self._placed(one, frame) for one, frame in zip(results, frames, strict=True)]
+
+    @torch.inference_mode()
+    def search(self, frame: Frame, options: WideOptions | None = None) -> Result:
+        """As `register`, from several starts, for frames farther off than those of the training; takes some time.
+
+        The place where the volume is most like the frame; its `alternatives` are others, the most alike first.
+        """
+        begin, options = time.perf_counter(), options or WideOptions()
+        check_content(frame)
+        grid = frame_on_grid(frame, self.volume)
+        image = unit_range(grid.array).float().to(self._reference.device)
+        ready = time.perf_counter()
+        found = self._find_from(image, options)
+        timings = {"image": (ready - begin) * 1e3, "network": (time.perf_counter() - ready) * 1e3}
+        best: list[Result] = []
+        for row in found.similarity.nan_to_num(-1.0).argsort(descending=True).tolist():
+            result = self._placed(self._result(found, row, grid, timings), frame)
+            if all(apart_mm(frame, result.pose, other.pose) > options.apart_mm for other in best):
+                best.append(result)
+            if len(best) == options.kept:
+                break
+        return replace(best[0], alternatives=tuple(best[1:]))
+
+    def _find_from(self, image: Tensor, options: WideOptions) -> Found:
+        """Where an image (H, W) on the device is found from each start."""
+        begin = starts(options)
+        found = self._locate_from(image, *begin, options.looks)
+        images = image.expand(len(begin.rotation), -1, -1)
+        judged = self.registrar.calibration is not None and not self.agreement
+        signs = self._prepare_signs().signs(images, found) if judged else torch.empty(len(images), 0)
+        return self._unpack(self._pack(images, found).cpu(), signs.cpu())
+
+    def _one_start_alone(self, *_: Any) -> Any:
+        raise ScopeRegError(
+            f"a {type(self.registrar.network).__name__} cannot start anywhere else than in the middle of a volume",
+            where="Session.search",
+            fix="use weights of scope-reg, or register without a wide search",
+        )
 
     def locate(self, images: Tensor) -> Found:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
@@ -134,7 +176,7 @@ class Session:
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
         signs = torch.tensor([list(result.signs.values())])
         signs[:, LIKENESS] = self.likeness(unit_range(grid.array)[None], poses)
-        return self._judged(result, signs[0], "refined")
+        return self._judged(result, signs[0], "refined", where)
 
     def likeness(self, images: Tensor, poses: VoxelPoses) -> Tensor:
         """The signs (B, 2) of images (B, H, W) that change with the pose, on the host."""
@@ -194,18 +236,20 @@ class Session:
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
-        return self._judged(result, found.signs[row], "network") if found.signs.numel() else result
+        if not found.signs.numel():
+            return result
+        return self._judged(result, found.signs[row], "network", VoxelPoses(rotation, translation))
 
     def _placed(self, result: Result, frame: Frame) -> Result:
         """The result with what it is of; its evidence is that of the frame as it came, not of the volume's planes."""
         evidence = None if result.evidence is None else evidence_over(frame, result.evidence, self.volume)
         return replace(result, frame=frame, volume=self.volume, evidence=evidence)
 
-    def _judged(self, result: Result, signs: Tensor, stage: Stage) -> Result:
+    def _judged(self, result: Result, signs: Tensor, stage: Stage, where: VoxelPoses) -> Result:
         """The result with its verdict; the network's own calibration tells what the signs mean."""
         assert self.registrar.calibration is not None
         numbers = [float(sign) for sign in signs]
-        verdict = self.registrar.calibration.gauge(stage, self.agreement).judge(numbers)
+        verdict = self.registrar.calibration.judge(stage, numbers, *where, agreement=self.agreement)
         return replace(result, **vars(verdict), signs=dict(zip(SIGNS, numbers, strict=False)))
 
 
@@ -218,5 +262,5 @@ def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:
     return network(images, volumes)
 
 
-def _closed(images: Tensor) -> Any:
+def _closed(*_: Any) -> Any:
     raise ScopeRegError("the session is closed", where="Session", fix="prepare the volume again")

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-import numpy as np
-import torch
-
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SUCCESS_MM, target_points
+from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.geometry import Pose
 from scopereg.images import Frame
 from scopereg.registration.batch import reason_of
+from scopereg.registration.distance import apart_mm
 from scopereg.registration.recording import Recording
 from scopereg.registration.start import Start
 from scopereg.registration.tracker import Tracked, Tracker
@@ -97,14 +95,6 @@ def _step(base: Step, tracked: Tracked, frame: Frame, truth: Pose | None) -> Ste
         error_mm=apart_mm(frame, result.pose, truth),
         alone_error_mm=apart_mm(frame, alone.pose if alone else None, truth),
     )
-
-
-def apart_mm(frame: Frame, one: Pose | None, other: Pose | None) -> float:
-    """Mean distance of a frame's five targets (as in mTRE) under two poses; NaN where one is missing."""
-    if one is None or other is None:
-        return math.nan
-    targets = target_points(frame.shape, dtype=torch.float64).numpy() * (*frame.spacing_mm, 0.0) + frame.centre_mm
-    return float(np.linalg.norm(one.apply(targets) - other.apply(targets), axis=-1).mean())
 
 
 def compared(steps: Sequence[Step]) -> dict[str, list[float]]:

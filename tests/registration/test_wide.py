@@ -1,0 +1,153 @@
+"""A wide search finds frames that are farther off than those that a network was trained for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import scopereg
+from scopereg import io
+from scopereg.cli import main
+from scopereg.data import phantom
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation import methods
+from scopereg.geometry import Pose, sample_poses
+from scopereg.images import Frame, Volume, pose_from_voxels
+from scopereg.networks import create
+from scopereg.networks.weights import save_network
+from scopereg.registration.distance import apart_mm
+from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
+from scopereg.registration.wide import WideOptions, starts
+
+
+class Far(NamedTuple):
+    volume: Volume
+    frame: Frame
+    true: Pose
+    image: torch.Tensor
+
+
+@pytest.fixture(scope="module")
+def far() -> Far:
+    """A frame that `echo` alone does not find: 14 voxels of twice the usual size, and as many degrees, on each axis."""
+    patient = phantom.create("echo", seed=200_002, shape=(32, 64, 64))
+    poses = sample_poses(4, 14, patient.shape, torch.Generator().manual_seed(1))
+    image = patient.acquire(*poses, seed=1).images[3]
+    frame = Frame(image, spacing_mm=patient.spacing_mm)
+    true = pose_from_voxels(poses.rotation[3], poses.translation[3], frame, patient.volume)
+    return Far(patient.volume, frame, true, image)
+
+
+@pytest.fixture(scope="module")
+def echo() -> Registrar:
+    return scopereg.load("echo", device="cpu")
+
+
+def test_starts_lie_on_both_sides_of_the_middle_on_every_axis() -> None:
+    poses = starts(WideOptions(shift_voxels=5, turn_deg=90))
+    assert torch.equal(poses.rotation[0], torch.eye(3))
+    assert poses.translation.sum(0).abs().max() == 0
+    assert poses.translation.norm(dim=1).tolist() == [0, *[5] * 6, *[0] * 6]
+    assert (poses.rotation.diagonal(dim1=1, dim2=2).sum(1) - 1).round().tolist() == [2] * 7 + [0] * 6  # 2 cos
+    assert (
+        len({tuple(row) for row in torch.cat([poses.rotation.flatten(1), poses.translation], 1).round().tolist()}) == 13
+    )
+
+
+def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far) -> None:
+    alone = Locator(far.volume, echo).locate(far.frame)
+    assert apart_mm(far.frame, alone.pose, far.true) > 10
+    assert alone.alternatives == ()
+    wide = Locator(far.volume, echo, wide=True).locate(far.frame)
+    assert apart_mm(far.frame, wide.pose, far.true) < 6
+    places = (wide, *wide.alternatives)
+    assert 1 < len(places) <= WideOptions().kept
+    assert all(one.similarity >= other.similarity for one, other in pairwise(places))
+    apart = [apart_mm(far.frame, one.pose, other.pose) for n, one in enumerate(places) for other in places[:n]]
+    assert min(apart) > WideOptions().apart_mm
+    assert wide.ok is not None  # the verdict is that of the last look
+    assert wide.evidence is not None
+
+
+def test_the_place_that_is_most_alike_once_refined_is_taken(echo: Registrar, far: Far) -> None:
+    locator = Locator(far.volume, echo, wide=True, refine=True)
+    found = locator.locate(far.frame)
+    assert found.method == "echo network, refined"
+    assert apart_mm(far.frame, found.pose, far.true) < 4
+    assert all(found.similarity >= other.similarity for other in found.alternatives)
+    # From the worst of the places first: the order in which they come does not matter.
+    worst, *others = reversed((wide := locator.search.session.search(far.frame), *wide.alternatives))  # type: ignore[attr-defined]
+    again = locator._refined(far.frame, replace(worst, alternatives=tuple(others)))
+    assert again.pose.is_close(found.pose, mm=1e-3, deg=1e-3)
+
+
+def test_wide_within_the_range_of_the_training_is_as_good(echo: Registrar) -> None:
+    patient = phantom.create("echo", seed=200_003)
+    poses = sample_poses(2, 8, patient.shape, torch.Generator().manual_seed(0))
+    locator = Locator(patient.volume, echo, wide=True)
+    for row, image in enumerate(patient.acquire(*poses, seed=0).images):
+        frame = Frame(image, spacing_mm=patient.spacing_mm)
+        true = pose_from_voxels(poses.rotation[row], poses.translation[row], frame, patient.volume)
+        assert apart_mm(frame, locator.locate(frame).pose, true) < 4
+
+
+def test_from_the_command_line_and_in_three_lines(far: Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    io.write_volume(far.volume, tmp_path / "volume.nii.gz")
+    io.write_frame(far.frame, tmp_path / "frame.nii.gz")
+    words = ["register", str(tmp_path / "frame.nii.gz"), str(tmp_path / "volume.nii.gz"), "--wide", "--refine"]
+    assert main([*words[:-2], "--device", "cpu"]) == 0
+    assert "--wide --refine looks from more starts" in capsys.readouterr().out
+    assert main([*words, "-o", str(tmp_path / "pose.json"), "--device", "cpu"]) == 0
+    assert "looks from more starts" not in capsys.readouterr().out
+    found = Pose.load(tmp_path / "pose.json")
+    assert apart_mm(far.frame, found, far.true) < 4
+    result = scopereg.register(far.frame, far.volume, wide=True, refine=True, device="cpu")
+    assert apart_mm(far.frame, result.pose, found) < 0.5
+
+
+def test_as_a_method_of_the_evaluation(far: Far) -> None:
+    method = methods.create("echo:wide+refine", "cpu")
+    assert method.name == "echo wide + refine"
+    found = method.locate(far.image[None], far.volume.array, far.volume.isotropic_spacing_mm)
+    assert (
+        apart_mm(far.frame, pose_from_voxels(*(part[0] for part in found.poses), far.frame, far.volume), far.true) < 4
+    )
+    assert found.verdicts is not None
+    assert methods.create("echo:wide", "cpu").name == "echo wide"
+
+
+def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Path) -> None:
+    for method in ("simpleitk-mi", "start"):
+        with pytest.raises(ScopeRegError, match="begins where it is told to"):
+            Locator(far.volume, method, wide=True)
+    with pytest.raises(ScopeRegError, match="abdomen looks at a volume once"):
+        Locator(far.volume, "abdomen", wide=True)
+    with pytest.raises(ScopeRegError, match="--agreement"):
+        Locator(far.volume, echo, wide=True, agreement=True)
+    with pytest.raises(ScopeRegError, match="around the middle of the volume"):
+        Locator(far.volume, echo, wide=True).locate(far.frame, far.true)
+    save_network(create("ssvf-heads"), tmp_path / "heads.safetensors", name="ssvf-heads")
+    with pytest.raises(ScopeRegError, match="looks at a volume once"):
+        Locator(far.volume, str(tmp_path / "heads.safetensors"), wide=True)
+    with pytest.raises(ScopeRegError, match="cannot start anywhere else"):
+        scopereg.load(tmp_path / "heads.safetensors", "cpu").prepare(far.volume).search(far.frame)
+    session = echo.prepare(far.volume)
+    session.close()
+    with pytest.raises(ScopeRegError, match="closed"):
+        session.search(far.frame)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_finds_the_same_place(far: Far) -> None:
+    cpu, gpu = (
+        Locator(far.volume, "echo", wide=True, refine=True, device=device).locate(far.frame)
+        for device in ("cpu", "cuda")
+    )
+    assert apart_mm(far.frame, cpu.pose, gpu.pose) < 0.5
