@@ -95,6 +95,7 @@ def luminance(rgb: tuple[float, float, float]) -> float:
         (Report(True, "green", method="m"), "LOCATED"),
         (Report(False, "amber", method="m"), "DOUBTFUL"),
         (Report(None, "amber", method="m"), "NOT JUDGED"),
+        (Report(True, "amber", method="m"), "NOT JUDGED"),
         (Report(False, "red", method="m"), "REJECTED"),
         (Report(False, "red"), "NOT FOUND"),
     ],

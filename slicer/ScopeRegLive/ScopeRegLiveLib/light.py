@@ -57,5 +57,5 @@ def _word(report: Report) -> str:
     if report.light == "green":
         return "LOCATED"
     if report.light == "amber":
-        return "NOT JUDGED" if report.ok is None else "DOUBTFUL"
+        return "DOUBTFUL" if report.ok is False else "NOT JUDGED"
     return "REJECTED" if report.method else "NOT FOUND"

@@ -69,11 +69,12 @@ def report_of_status(code: int, percent: int, text: str | None) -> Report:
 def _light(report: Report) -> str:
     """For a sender that does not name the light itself.
 
-    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all.
+    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all. Where no
+    error is expected the method has no calibration, and nobody can tell, even if an older sender calls it ok.
     """
     if not report.method or (report.ok is False and not report.confidence):
         return "red"
-    return "green" if report.ok else "amber"
+    return "green" if report.ok and report.expected_mm is not None else "amber"
 
 
 def _said(pattern: str, value: float | None) -> str:

@@ -18,6 +18,7 @@ PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
 PrecisionName = Literal["auto", "float32", "float16", "bfloat16"]
 
 # What a verb writes: --output, or -o.
-Folder = Annotated[Path, arg(aliases=["-o"])]
-File = Annotated[Path, arg(aliases=["-o"])]
-MaybeFile = Annotated[Path | None, arg(aliases=["-o"])]
+_OUTPUT = arg(aliases=["-o"])
+Folder = Annotated[Path, _OUTPUT]
+File = Annotated[Path, _OUTPUT]
+MaybeFile = Annotated[Path | None, _OUTPUT]

@@ -47,8 +47,11 @@ class Calibration:
         Signs of frames farther off than those of the calibration say less than they seem to: such a pose is not ok.
         """
         verdict = self.gauge(stage, agreement).judge(signs)
-        reach, offset = self.made_on.get("magnitude"), largest_offset(rotation, translation)
-        if not verdict.ok or not isinstance(reach, int | float) or offset <= BEYOND * reach:
+        reach = self.made_on.get("magnitude")
+        if not verdict.ok or not isinstance(reach, int | float):
+            return verdict
+        offset = largest_offset(rotation, translation)
+        if offset <= BEYOND * reach:
             return verdict
         where = f"{offset:.0f} voxels or degrees off the middle of the volume"
         return replace(verdict, ok=False, reason=f"{where}, and errors are known up to {reach:g}")

@@ -82,7 +82,7 @@ class Locator:
     def might_look_wider(self) -> bool:
         """Whether a wide search could be asked for and was not."""
         found = self.search
-        return isinstance(found, search.NetworkSearch) and found.model.network_looks > 1 and not found.wide
+        return isinstance(found, search.NetworkSearch) and found.model.looks_again and not found.wide
 
     def locate(self, frame: Frame, start: Pose | None = None) -> Result:
         """The pose of one frame, or the error that tells why there is none."""

@@ -67,9 +67,9 @@ class Registrar:
         return Streaming(self.network, self.device, self.precision)
 
     @property
-    def network_looks(self) -> int:
-        """Times that the network looks at the encoded volume; 1 for networks that know no looks."""
-        return int(getattr(self.network, "looks", 1))
+    def looks_again(self) -> bool:
+        """Whether the network was trained to look at the encoded volume from a pose found before."""
+        return int(getattr(self.network, "looks", 1)) > 1
 
     @cached_property
     def fingerprint(self) -> str:

@@ -120,7 +120,7 @@ class NetworkSearch:
     together, worth = 8, 16
 
     def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False, wide: bool = False) -> None:
-        if wide and model.network_looks < 2:
+        if wide and not model.looks_again:
             raise ScopeRegError(
                 f"{model.name} looks at a volume once, from its middle",
                 where="--wide",

@@ -76,7 +76,7 @@ def verdict_of(result: Result | None, error: ScopeRegError | None = None) -> dic
     trust = trust_in(result, error)
     return {
         "light": light_of(result),
-        "ok": False if result is None else result.ok,
+        "ok": trust.ok,
         "confidence": trust.confidence,
         "expected_mm": trust.expected_mm,
         "bound_mm": None if result is None else number(result.bound_mm),
