@@ -15,20 +15,15 @@ from typing import Any
 import matplotlib.image
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scopereg import __version__
 from scopereg.cli import main, parse
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import bench, contender
 from scopereg.evaluation.contender import Contender
-from scopereg.evaluation.cost import count_gflops, published_cost
-from scopereg.evaluation.floor import Ceilings, floor_s, measure_ceilings
-from scopereg.evaluation.forms import METHODS, Form, Runner, Setting, forms_of, make_runner
-from scopereg.evaluation.stages import Stages
-from scopereg.evaluation.work import USES, Cells, Work, form_work, stage_work
-from scopereg.networks import ScopeReg, create
-from scopereg.networks.streaming import Streaming
+from scopereg.evaluation.forms import Form, Runner, Setting
+from scopereg.evaluation.work import USES
 from scopereg.options.evaluation import BenchOptions
 
 CPU = torch.device("cpu")
@@ -148,127 +143,7 @@ def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
     assert "TFLOP/s in products" in done.said
 
 
-# what is counted
-
-
-@pytest.mark.parametrize("shape", [(32, 64, 64), (13, 27, 38)], ids=str)
-def test_the_published_form_is_counted_as_fvcore_does(shape: tuple[int, int, int]) -> None:
-    wanted = published_cost(scope_reg(), shape)
-    found = form_work("as published", Cells(shape))
-    assert found.gflops == pytest.approx(wanted.gflops, rel=1e-6)
-    assert found.gflops_with_scans == pytest.approx(wanted.total_gflops, rel=1e-6)
-
-
-@pytest.mark.parametrize("stride", [8, 4])
-def test_the_forward_pass_is_counted_as_fvcore_does(stride: int) -> None:
-    wanted = count_gflops(scope_reg(depth_stride=stride), (24, 40, 64))
-    assert form_work("forward", Cells((24, 40, 64), stride)).gflops == pytest.approx(wanted, rel=1e-6)
-
-
-class Traced(nn.Module):
-    """A streaming form as a module, which is what fvcore takes."""
-
-    def __init__(self, streaming: Streaming, form: str) -> None:
-        super().__init__()
-        self.streaming, self.form = streaming, form
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def forward(self, slices: Tensor, volumes: Tensor) -> Tensor:
-        with torch.no_grad():
-            if self.form == "whole":
-                return self.streaming.whole(slices, volumes[0]).translation
-            return self.streaming.locate(self.streaming.prepare(volumes[0]), slices).translation
-
-
-@pytest.mark.parametrize(("options", "looks"), [({}, 1), ({"matching": True, "looks": 3}, 3)], ids=str)
-def test_what_streaming_computes_is_what_is_counted(options: dict[str, Any], looks: int) -> None:
-    shape = (16, 32, 40)
-    counted = count_gflops(Traced(Streaming(scope_reg(**options)), "whole"), shape)
-    found = form_work("whole", Cells(shape), looks=looks, matching="matching" in options)
-    assert found.gflops == pytest.approx(counted, rel=2e-3)
-
-
-def test_the_paper_s_figures_and_what_streaming_saves() -> None:
-    for size, published in ((128, 8.6), (192, 19.4), (384, 77.7), (512, 138.2)):
-        cells = Cells((32, size, size))
-        assert form_work("as published", cells).gflops == pytest.approx(published, abs=0.06)
-        order = [form_work(form, cells).gflops_with_scans for form in SCOPE_REG]
-        assert order == sorted(order, reverse=True)
-    assert form_work("streaming", cells, looks=3).scans > 2.9 * form_work("streaming", cells).scans
-
-
-def scope_reg(**options: Any) -> ScopeReg:
-    torch.manual_seed(0)
-    network = create("scope-reg", **options).eval()
-    assert isinstance(network, ScopeReg)
-    return network
-
-
-# the floor
-
-
-def test_a_floor_is_the_slower_of_computing_and_moving_and_then_the_link() -> None:
-    ceilings = Ceilings(100.0, float_product_flops=20.0, float_flops=10.0, bytes=50.0, link_bytes=5.0)
-    assert floor_s(Work(products=100, bytes=50), ceilings) == 2.0
-    assert floor_s(Work(products=100, bytes=500), ceilings) == 10.0
-    assert floor_s(Work(float_products=20, least_floats=30), ceilings) == 5.0
-    assert floor_s(Work(bytes=50, link_bytes=10), ceilings) == 3.0
-
-
-def test_reduced_precision_moves_less_and_computes_the_same() -> None:
-    full, half = (stage_work(Cells((32, 64, 64)), item) for item in (4, 2))
-    assert full.keys() == {name for names in USES.values() for name in names}
-    assert half["3D encoder"].bytes < 0.6 * full["3D encoder"].bytes
-    assert half["3D encoder"].products == full["3D encoder"].products
-    assert half["feature scan"] == full["feature scan"]
-
-
-def test_ceilings_are_measured() -> None:
-    found = measure_ceilings(CPU, torch.float32, seconds=0.01)
-    assert found.product_flops == found.float_product_flops == found.float_flops > 1e9
-    assert found.link_bytes == found.bytes > 1e8
-
-
-@pytest.mark.parametrize("options", [{}, {"matching": True, "reach": 1.75, "depth_stride": 4}], ids=str)
-def test_stages_one_after_another_are_what_streaming_does(options: dict[str, Any]) -> None:
-    network = scope_reg(**options)
-    with torch.no_grad():
-        network.decoder.depth_gate.linear.weight.normal_(std=0.3)
-        network.decoder.coordinate_scan.write.weight.mul_(4)
-    streaming = Streaming(network)
-    generator = torch.Generator().manual_seed(1)
-    frame, volume = torch.rand(1, 24, 32, generator=generator), torch.rand(16, 24, 32, generator=generator)
-    wanted = streaming.locate(streaming.prepare(volume), frame)
-    stages = Stages(streaming, frame, volume)
-    for found, expected in zip(stages.located, wanted, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    with torch.inference_mode():
-        scanned = stages.table["planes, scanned"]()
-    torch.testing.assert_close(scanned[0], wanted.coordinates, rtol=1e-3, atol=1e-3)
-
-
-# forms
-
-
-def test_all_forms_of_a_network_give_one_pose() -> None:
-    setting = Setting(32, CPU, seed=3)
-    poses = [make_runner(Form("scope-reg", form), setting).call() for form in SCOPE_REG]
-    for pose in poses:
-        assert pose.shape == (1, 12)
-        torch.testing.assert_close(pose, poses[0], rtol=0, atol=2e-3)
-    assert float((poses[0] - make_runner(Form("scope-reg-3", "whole"), setting).call()).abs().max()) > 1e-4
-
-
-def test_the_published_form_comes_first_and_nothing_twice() -> None:
-    assert forms_of(["eureg", "scope-reg", "eureg"]) == [
-        *(Form("scope-reg", form) for form in SCOPE_REG),
-        Form("eureg", "forward"),
-    ]
-    assert {Form(name, form).label for name, method in METHODS.items() for form in method.forms} >= {
-        "scope-reg, as published",
-        "scope-reg with 3 looks, whole",
-        "dreamreg",
-    }
+# what is refused
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from scopereg.data.store import open_set, save_set
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import read_results
 from scopereg.grid import __main__ as bare
+from scopereg.grid import work
 from scopereg.grid.command import chosen
 from scopereg.grid.folder import RunFolder
 from scopereg.grid.lock import holder, locked
@@ -328,6 +329,27 @@ def test_an_unexpected_error_is_kept_with_its_place(write_plan: Write, tmp_path:
     assert RunFolder(run, output).state().word == "failed"
 
 
+@pytest.mark.parametrize(("device", "wanted"), [("cuda", 4), ("cpu", 9)])
+def test_beside_a_gpu_a_run_takes_few_threads_and_gives_them_back(
+    device: str, wanted: int, write_plan: Write, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def look(run: Run, place: Place) -> dict[str, Any]:
+        seen.append(torch.get_num_threads())
+        return {"mtre_mm": {}, "minutes": 0.0}
+
+    monkeypatch.setattr(work, "resolve_device", lambda name: torch.device(name))
+    monkeypatch.setattr(work, "do_run", look)
+    before = torch.get_num_threads()
+    torch.set_num_threads(9)
+    try:
+        attempt(only_identity(write_plan), Place(output, device=device, quiet=True))
+        assert (seen, torch.get_num_threads()) == ([wanted], 9)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_damaged_marker_is_told(write_plan: Write, output: Path) -> None:
     folder = RunFolder(only_identity(write_plan), output)
     folder.begin()
@@ -347,6 +369,8 @@ def test_speed_and_memory_are_measured_on_a_gpu(tmp_path: Path) -> None:
     assert found["parameters"] == 6_494_901
     assert found["fps"] > 10
     assert 6.49 * 4 < found["memory_mib"] < 1000
+    again = facts_of(path, (32, 128, 128), torch.device("cuda"))
+    assert again["memory_mib"] == pytest.approx(found["memory_mib"], rel=0.02)  # whoever came before
 
 
 # data

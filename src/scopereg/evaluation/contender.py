@@ -58,7 +58,7 @@ class Contender:
     out_of_memory: bool = False
     parameters: int | None = None
     precision: str | None = None
-    counted: tuple[float, float] | None = None  # GFLOPs without and with scans
+    counted: tuple[float, float | None] | None = None  # GFLOPs without and with scans
 
     def measure_memory(self) -> None:
         """The most that weights, preparation and the first frame take, with nothing beside; on CUDA devices alone."""

@@ -23,6 +23,11 @@ PLANES = 32  # of every volume, as in the paper's table of costs
 FIRST = ("scope-reg", "as published")  # what ratios compare with
 
 
+_BASELINES = ("eureg", "fvr-net", "cu-reg", "dreamreg")
+_SCANNING_ARMS = ("ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")
+_ARMS = ("cross-attention-heads", *_SCANNING_ARMS)  # of the ablation
+
+
 class Method(NamedTuple):
     """A network and the forms it can be run in."""
 
@@ -38,7 +43,7 @@ METHODS = {
     "scope-reg-3": Method(
         "scope-reg", {"looks": 3, "matching": True, "reach": 1.75}, ("whole", "streaming"), "scope-reg with 3 looks"
     ),
-    **{name: Method(name, {}, ("forward",), name) for name in ("eureg", "fvr-net", "cu-reg", "dreamreg")},
+    **{name: Method(name, {}, ("forward",), name) for name in (*_BASELINES, *_ARMS)},
 }
 
 
@@ -132,8 +137,11 @@ def make_runner(form: Form, setting: Setting) -> Runner:
     return Runner(lambda: pipe(frame)[0], parameters, precision, prepare)
 
 
-def gflops_of(form: Form, setting: Setting, network: nn.Module | None = None) -> tuple[float, float] | None:
-    """Without and with scans. A baseline is counted by fvcore, which runs it: None without it or without fvcore."""
+def gflops_of(form: Form, setting: Setting, network: nn.Module | None = None) -> tuple[float, float | None] | None:
+    """Without and with scans. Other networks are counted by fvcore, which runs them: None without it or without fvcore.
+
+    fvcore knows nothing of scans: with them the cost of an arm that scans is unknown.
+    """
     options = METHODS[form.method].options
     if METHODS[form.method].network == "scope-reg":
         looks, matching = options.get("looks", 1), options.get("matching", False)
@@ -146,7 +154,7 @@ def gflops_of(form: Form, setting: Setting, network: nn.Module | None = None) ->
             counted = count_gflops(network, setting.shape)
     except (ScopeRegError, RuntimeError):  # counting runs it, and may run out of memory
         return None
-    return counted, counted  # no scans
+    return counted, None if form.method in _SCANNING_ARMS else counted
 
 
 def synchronise(device: torch.device) -> None:

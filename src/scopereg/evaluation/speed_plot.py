@@ -27,6 +27,13 @@ class Look(NamedTuple):
 
 _FORMS = {"as published": "#7f7f7f", "forward": "#0072b2", "whole": "#e69f00", "streaming": "#009e73"}
 _BASELINES = {"eureg": "#cc79a7", "fvr-net": "#d55e00", "cu-reg": "#56b4e9", "dreamreg": "#9c7a3c"}
+_ARMS = {
+    "cross-attention-heads": "#d55e00",
+    "ssvf-heads": "#cc79a7",
+    "cwcd-heads": "#56b4e9",
+    "cwcd-kabsch": "#9c7a3c",
+    "tri-plane": "#4d4d9f",
+}
 
 
 def draw_speeds(rows: Sequence[Row], path: Path, facts: dict[str, Any]) -> Path:
@@ -63,6 +70,8 @@ def _draw_form(speed: Axes, latency: Axes, form: Form, rows: Sequence[Row], asid
 def look_of(form: Form) -> Look:
     if form.method in _BASELINES:
         return Look(_BASELINES[form.method], ":", "s")
+    if form.method in _ARMS:
+        return Look(_ARMS[form.method], "-.", "D")
     plain = not METHODS[form.method].options
     return Look(_FORMS[form.name], "-" if plain else "--", "o" if plain else "^")
 

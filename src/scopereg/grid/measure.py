@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import sys
 import time
@@ -11,10 +10,10 @@ from typing import Any
 
 import torch
 
+from scopereg.evaluation.contender import MIB, Memory
 from scopereg.networks.weights import load_network
 
 _WARM_UP, _BLOCKS, _SECONDS = 10, 5, 0.4
-MIB = 2**20
 
 
 @torch.inference_mode()
@@ -22,15 +21,13 @@ def cost_at_batch_1(weights: Path, shape: tuple[int, int, int], device: torch.de
     """Frames per second, each with its volume encoded anew, and the peak memory in MiB, weights included."""
     if device.type != "cuda":
         return {}
-    gc.collect()  # what training left
-    torch.cuda.synchronize(device)
-    held = torch.cuda.memory_allocated(device)
+    memory = Memory(device)
     network = load_network(weights, device)
     slices, volumes = torch.rand(1, *shape[1:], device=device), torch.rand(1, *shape, device=device)
     for _ in range(_WARM_UP):
         network(slices, volumes)
     torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    memory.restart()
     begin = time.perf_counter()
     network(slices, volumes)
     torch.cuda.synchronize(device)
@@ -42,10 +39,7 @@ def cost_at_batch_1(weights: Path, shape: tuple[int, int, int], device: torch.de
             network(slices, volumes)
         torch.cuda.synchronize(device)
         rates.append(count / (time.perf_counter() - begin))
-    return {
-        "fps": statistics.median(rates),
-        "memory_mib": (torch.cuda.max_memory_allocated(device) - held) / MIB,
-    }
+    return {"fps": statistics.median(rates), "memory_mib": memory.peak_mib()}
 
 
 def peak_memory_mib(device: torch.device) -> float | None:

@@ -109,8 +109,9 @@ class BenchOptions:
     """Measure speed, memory and cost of the networks on this machine: a table, a CSV file and a plot.
 
     Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
-    Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg. What cannot run here, for want of
-    memory or of a library, is named; the others go on. Interrupted, it keeps what was measured.
+    Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg; cross-attention-heads, ssvf-heads,
+    cwcd-heads, cwcd-kabsch, tri-plane (arms of the ablation). What cannot run here, for want of memory or of a library,
+    is named; the others go on. Interrupted, it keeps what was measured.
     """
 
     output: File = Path("out/bench.csv")
