@@ -4,7 +4,8 @@ python benchmarks/track.py --sweep SWEEP --out benchmarks/track.csv
 
 Phantoms of the three anatomies with the models of the package, as the networks left the poses and refined; some sweeps
 have three frames of noise in their middle, whose poses are known all the same. SWEEP is a tracked sweep of the liver
-(.npz): blocks of successive frames are sought in a volume compounded from the others, around a start pose. One thread.
+(.npz): blocks of successive frames are sought in a volume compounded from the others, around a start pose; then in all
+of that volume, from starts all over it. One thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +54,7 @@ class Sweep:
     volume: Volume
     frames: list[Frame]
     truth: list[Pose]
+    wide: bool = False
 
 
 class Errors(NamedTuple):
@@ -93,7 +95,9 @@ def every_kind(options: argparse.Namespace) -> Iterator[tuple[str, list[Sweep]]]
         yield f"{anatomy} phantoms", clean
         yield f"{anatomy} phantoms, 3 frames of noise", [with_noise(sweep) for sweep in clean]
     if options.sweep:
-        yield "liver", liver_blocks(options.sweep)
+        blocks = liver_blocks(options.sweep)
+        yield "liver", [part for part, _ in blocks]
+        yield "liver, whole volume", [whole for _, whole in blocks]
 
 
 def phantom_sweep(anatomy: str, seed: int) -> Sweep:
@@ -115,8 +119,8 @@ def with_noise(sweep: Sweep) -> Sweep:
     return Sweep(sweep.kind, sweep.method, sweep.volume, frames, sweep.truth)
 
 
-def liver_blocks(path: Path) -> list[Sweep]:
-    """Runs of successive frames, each in the part of the reference around one start pose."""
+def liver_blocks(path: Path) -> list[tuple[Sweep, Sweep]]:
+    """Runs of successive frames, each in the part of the reference around one start pose, and in all of it."""
     case = sweep_case(read_npz_sweep(path), SPACING_MM, held_out=(BLOCKS, BLOCK))
     sweeps = []
     for first in range(0, len(case), BLOCK):
@@ -131,13 +135,14 @@ def liver_blocks(path: Path) -> list[Sweep]:
             )
             for row in range(first, first + BLOCK)
         ]
-        sweeps.append(Sweep("liver", "abdomen", volume, frames, truth))
+        part = Sweep("liver", "abdomen", volume, frames, truth)
+        sweeps.append((part, replace(part, volume=case.reference.volume, wide=True)))
     return sweeps
 
 
 def errors_of(sweep: Sweep, refine: bool) -> Errors:
     """A sweep followed; what each frame gave by itself is told along the way."""
-    tracker = Tracker(Locator(sweep.volume, sweep.method, refine=refine, device="cpu"))
+    tracker = Tracker(Locator(sweep.volume, sweep.method, refine=refine, wide=sweep.wide, device="cpu"))
     alone, tracked, states = [], [], []
     for row, (frame, truth) in enumerate(zip(sweep.frames, sweep.truth, strict=True)):
         step = tracker.follow(frame, row / RATE)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses
+from scopereg.geometry import Pose, VoxelPoses, resample_volume
 
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
@@ -220,6 +220,21 @@ def pose_from_voxels(rotation: Tensor, translation: Tensor, frame: Frame, volume
     offset = volume.direction @ (checked.translation_mm * spacing)
     moved = volume.centre_mm + offset - turned @ frame.centre_mm
     return Pose(turned, moved, frame.frame_of_reference, volume.frame_of_reference)
+
+
+def seen_from(volume: Volume, rotation: Tensor, translation: Tensor, shape: tuple[int, int, int]) -> Volume:
+    """An isotropic volume as seen from a pose (3, 3), (3,) in centred voxels: one of `shape`, placed in the same world.
+
+    A slice at that pose is its middle plane. A pose in mm found there holds in the volume as it is; one in centred
+    voxels is brought back with `compose_poses(start, found)`.
+    """
+    spacing = volume.isotropic_spacing_mm
+    place = volume.array.device
+    array = resample_volume(volume.array[None], rotation[None].to(place), translation[None].to(place), shape=shape)[0]
+    direction = volume.direction @ rotation.double().cpu().numpy()
+    centre = volume.centre_mm + volume.direction @ translation.double().cpu().numpy() * spacing
+    first = centre - direction @ (np.array(shape[::-1]) - 1) * spacing / 2
+    return Volume(array, spacing, first.tolist(), direction, frame_of_reference=volume.frame_of_reference)
 
 
 def _common_spacing(frame: Frame, volume: Volume) -> float:

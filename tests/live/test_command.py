@@ -26,6 +26,7 @@ from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.plus_writing import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
+from scopereg.registration.session import Session
 
 FRAMES = 12
 
@@ -170,6 +171,16 @@ def test_followed_and_other_ways(case: Path, tmp_path: Path, capsys: pytest.Capt
     assert "0 failed" in capsys.readouterr().out
 
 
+def test_a_probe_is_sought_widely_until_it_is_found(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    widely: list[object] = []
+    search = Session.search
+    monkeypatch.setattr(Session, "search", lambda self, *a, **k: widely.append(a) or search(self, *a, **k))
+    assert main(words(case, "--follow", "--no-viewer", "--no-igtl")) == 0
+    assert not widely
+    assert main(words(case, "--follow", "--wide", "--no-viewer", "--no-igtl")) == 0
+    assert widely
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -178,6 +189,7 @@ def test_followed_and_other_ways(case: Path, tmp_path: Path, capsys: pytest.Capt
         (["--max-upload-mb", "0"], "--max-upload-mb"),
         (["--workers", "0"], "--workers"),
         (["--workers", "2", "--follow"], "one after the other"),
+        (["--wide"], "add --follow"),
         (["--token", "short"], "--token"),
         (["--host", "no such host"], "cannot listen"),
         (["--record", "a.txt"], ".igs.mha"),

@@ -22,6 +22,7 @@ from scopereg.registration.batch import Reading
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.poses_table import ANGLES, TRANSLATION
 from scopereg.registration.recording import open_recording
+from scopereg.registration.session import Session
 from scopereg.registration.track import Step
 from scopereg.registration.track_page import state_spans
 from scopereg.registration.track_table import COLUMNS
@@ -42,6 +43,19 @@ def rows(out: Path) -> list[dict[str, str]]:
 def pose_of(row: dict[str, str], prefix: str = "") -> Pose:
     angles, shift = ([float(row[f"{prefix}{name}"]) for name in names] for names in (ANGLES, TRANSLATION))
     return Pose.from_euler_deg(angles, shift)
+
+
+def test_a_wide_search_ends_when_the_probe_is_found(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widely: list[object] = []
+    search = Session.search
+    monkeypatch.setattr(Session, "search", lambda self, *a, **k: widely.append(a) or search(self, *a, **k))
+    words = ["--calibration", case.folder / "scan.xml"]
+    assert track(case, case.folder / "scan.igs.mha", tmp_path, *words, "--wide") == 0
+    assert len(widely) == 1
+    assert rows(tmp_path)[0]["state"] == "found"
+    assert "more starts" not in capsys.readouterr().out
 
 
 def test_a_plus_sequence_is_followed_against_its_tracker(
@@ -129,7 +143,9 @@ def test_frames_that_show_nothing_are_lost_with_the_reason(
     for row in range(3):
         (frames / f"{row}.png").write_bytes(png_bytes(np.zeros((96, 96), np.uint8)))
     assert track(case, frames, tmp_path / "out", "--spacing", STEP, "--rate", 10) == 1
-    assert "3 of 3 frames: 3 lost" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 of 3 frames: 3 lost" in said
+    assert "--wide" not in said  # there is nothing to look for
     assert {row["reason"] for row in rows(tmp_path / "out")} == {"every value is 0"}
     assert not (tmp_path / "out" / "frames.igs.mha").exists()
     assert "every value is 0" in (tmp_path / "out" / "track.html").read_text()
@@ -176,6 +192,18 @@ def test_a_crash_keeps_the_table(case: Case, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(MemoryError):
         track(case, case.folder / "cine.dcm", tmp_path, "--rate", 10)
     assert [row["reason"] for row in rows(tmp_path)] == ["nothing"]
+
+
+def test_a_probe_that_was_lost_may_be_far_off(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(*_: Any) -> Iterator[Step]:
+        yield from (Step(row, "cine.dcm", row, row / 10, "lost", "nothing", Pose.identity()) for row in range(4))
+
+    monkeypatch.setattr(track_command, "follow", lost)
+    for words, advice in (([], True), (["--wide"], False)):
+        assert track(case, case.folder / "cine.dcm", tmp_path, "--rate", 10, *words) == 1
+        assert ("--wide looks for it from more starts" in capsys.readouterr().out) is advice
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ class Memory:
             self.known[id(frame)] = self.locator.locate(frame)
         return self.known[id(frame)]
 
+    def narrow(self) -> Memory:
+        return self
+
+    def reaches(self, frame: Frame, pose: Pose) -> bool:
+        return self.locator.reaches(frame, pose)
+
+    def refine_from(self, frame: Frame, start: Result) -> Result | None:
+        return None
+
 
 @pytest.fixture(scope="module")
 def remembered(sweep: Sweep) -> Memory:

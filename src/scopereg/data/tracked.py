@@ -18,8 +18,8 @@ from scopereg.data.compound import SHAPE, CompoundedVolume, compound
 from scopereg.data.grids import PERCENTILES, regrid
 from scopereg.data.sweep import WORLD, TrackedSweep
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, resample_volume, sample_poses
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, sample_poses
+from scopereg.images import Frame, Volume, pose_to_voxels, seen_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,18 +142,5 @@ def start_poses(
 
 
 def around(reference: CompoundedVolume, start: VoxelPoses, shape: tuple[int, int, int]) -> list[Volume]:
-    """The reference as seen from each start pose (B, ...): volumes of `shape` (D, H, W), placed in the same world.
-
-    A slice at the start pose is their middle plane: the identity is the start. A pose in mm found there holds in the
-    reference as it is; one in centred voxels is brought back with `compose_poses(start, found)`.
-    """
-    volume = reference.volume
-    spacing = volume.isotropic_spacing_mm
-    cut = []
-    for rotation, translation in zip(*start, strict=True):
-        array = resample_volume(volume.array[None], rotation[None], translation[None], shape=shape)[0]
-        direction = volume.direction @ rotation.double().numpy()
-        centre = volume.centre_mm + volume.direction @ translation.double().numpy() * spacing
-        first = centre - direction @ (np.array(shape[::-1]) - 1) * spacing / 2
-        cut.append(Volume(array, spacing, first.tolist(), direction, frame_of_reference=volume.frame_of_reference))
-    return cut
+    """The reference as seen from each start pose (B, ...): volumes of `shape` (D, H, W), see `images.seen_from`."""
+    return [seen_from(reference.volume, *pose, shape) for pose in zip(*start, strict=True)]

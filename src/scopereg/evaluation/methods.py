@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -173,7 +172,7 @@ class WideMethod:
             _voxel_poses(results, images, reference),
             torch.tensor([result.confidence for result in results]),
             torch.tensor([result.time_ms for result in results]),
-            verdicts=[_verdict(result) for result in results] if self.model.calibration is not None else None,
+            verdicts=[Verdict.of(result) for result in results] if self.model.calibration is not None else None,
         )
 
 
@@ -181,10 +180,6 @@ def _voxel_poses(results: Sequence[Result], images: Sequence[Frame], volume: Vol
     pairs = zip(results, images, strict=True)
     poses = [pose_to_voxels(result.pose, image, volume) for result, image in pairs]
     return VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses]))
-
-
-def _verdict(result: Result) -> Verdict:
-    return Verdict(**{entry.name: getattr(result, entry.name) for entry in fields(Verdict)})
 
 
 class RefinedMethod:

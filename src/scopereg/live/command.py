@@ -149,7 +149,9 @@ def _world_note(options: LiveOptions) -> list[str]:
 
 
 def _plan(options: LiveOptions) -> Plan:
-    return Plan(options.method, options.refine, options.agreement, options.follow, options.device)
+    if options.wide and not options.follow:
+        raise ScopeRegError("every frame would take seconds", where="--wide", fix="add --follow, or leave --wide out")
+    return Plan(options.method, options.refine, options.agreement, options.follow, options.wide, options.device)
 
 
 def _source_reading(options: LiveOptions) -> Reading:

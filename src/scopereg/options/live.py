@@ -55,6 +55,8 @@ class LiveOptions(VolumeReading, FrameReading, PageOptions):
     """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
     follow: bool = False
     """Weigh each frame against the motion so far, as scopereg track does."""
+    wide: bool = False
+    """With --follow: until the probe is found, and when it is lost, look from many starts; takes seconds on a CPU."""
     tracker: bool = False
     """Show the error against where the source's own tracker puts the frames."""
     world: Path | None = None

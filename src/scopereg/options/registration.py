@@ -34,7 +34,7 @@ class RegisterOptions(VolumeReading, FrameReading):
     agreement: bool = False
     """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
     wide: bool = False
-    """Look from thirteen starts, for frames farther off than the network was trained for; best with --refine."""
+    """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
     world: Path | None = None
@@ -77,6 +77,8 @@ class TrackOptions(TrackSettings, VolumeReading, FrameReading):
     """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
+    wide: bool = False
+    """Until a frame is found, and when the probe is lost, look from many starts; takes seconds a frame on a CPU."""
     rate: float | None = None
     """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
     tracker: bool = False

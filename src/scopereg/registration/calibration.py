@@ -42,11 +42,14 @@ class Calibration:
     def judge(
         self, stage: Stage, signs: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
     ) -> Verdict:
-        """What to think of a pose (3, 3) and (3,) in centred voxels, by its signs and by where it lies.
+        """What to think of a pose (3, 3) and (3,) in centred voxels, by its signs and by where it lies."""
+        return self.limited(self.gauge(stage, agreement).judge(signs), rotation, translation)
+
+    def limited(self, verdict: Verdict, rotation: Tensor, translation: Tensor) -> Verdict:
+        """The verdict on a pose that lies there.
 
         Signs of frames farther off than those of the calibration say less than they seem to: such a pose is not ok.
         """
-        verdict = self.gauge(stage, agreement).judge(signs)
         reach = self.made_on.get("magnitude")
         if not verdict.ok or not isinstance(reach, int | float):
             return verdict

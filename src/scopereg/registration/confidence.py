@@ -11,13 +11,17 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.registration.signs import WORSE, mm_of
+
+if TYPE_CHECKING:
+    from scopereg.registration.result import Result
 
 CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most so much
 COVERAGE = 0.95  # of the bound
@@ -43,6 +47,11 @@ class Verdict:
     belongs: bool  # to the volume; else it is taken for a frame of something else
     ok: bool
     reason: str  # why it is not ok
+
+    @classmethod
+    def of(cls, result: Result) -> Verdict:
+        """That of a result that was judged."""
+        return cls(**{entry.name: getattr(result, entry.name) for entry in fields(cls)})
 
 
 @dataclass(frozen=True)

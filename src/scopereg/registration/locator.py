@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -81,8 +82,18 @@ class Locator:
     @property
     def might_look_wider(self) -> bool:
         """Whether a wide search could be asked for and was not."""
-        found = self.search
-        return isinstance(found, search.NetworkSearch) and found.model.looks_again and not found.wide
+        return isinstance(self.search, search.NetworkSearch) and not self.search.wide
+
+    def narrow(self) -> Locator:
+        """The same, without a wide search."""
+        same = copy.copy(self)
+        if isinstance(self.search, search.NetworkSearch):
+            same.search = self.search.narrow()
+        return same
+
+    def reaches(self, frame: Frame, pose: Pose) -> bool:
+        """Whether a frame there would be found from the middle of the volume, as far as anybody knows."""
+        return not isinstance(self.search, search.NetworkSearch) or self.search.reaches(frame, pose)
 
     def locate(self, frame: Frame, start: Pose | None = None) -> Result:
         """The pose of one frame, or the error that tells why there is none."""
@@ -151,7 +162,7 @@ class Locator:
     def _judged(self, frame: Frame, refined: Result) -> Result:
         """With a verdict on the refined pose, where the network's own had one."""
         if isinstance(self.search, search.NetworkSearch):
-            return self.search.session.judge_refined(frame, refined)
+            return self.search.judge_refined(frame, refined)
         return refined
 
 

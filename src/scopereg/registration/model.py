@@ -76,16 +76,17 @@ class Registrar:
         """Hash of the weights."""
         return fingerprint(self.network)
 
-    def prepare(self, volume: Volume, *, agreement: bool = False) -> Session:
+    def prepare(self, volume: Volume, *, agreement: bool = False, recorded: bool = True) -> Session:
         """All that depends on the volume alone, computed once: `session.register(frame)` then does the rest.
 
         The volume must be isotropic; `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as
         they are, others are scaled by their 1st and 99th percentiles. With `agreement` each frame is also located
-        under four small changes, five times the work, and how far its pose moves enters the verdict on it.
+        under four small changes, five times the work, and how far its pose moves enters the verdict on it. For a
+        frame or two it is not worth its while to have the work `recorded` on a GPU.
         """
         from scopereg.registration.session import Session
 
-        return Session(self, volume, agreement=agreement)
+        return Session(self, volume, agreement=agreement, recorded=recorded)
 
     def register(self, frame: Frame, volume: Volume) -> Result:
         """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.

@@ -39,6 +39,7 @@ class Result:
     ok: bool | None = None  # whether to believe the pose; None likewise
     reason: str = ""  # why not
     signs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # what the verdict rests on
+    seen_from: Pose | None = None  # the middle of what a network was given, if that is not the whole volume
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     alternatives: tuple[Result, ...] = field(default=(), repr=False, compare=False)  # other places of a wide search

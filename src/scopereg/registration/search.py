@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import SimpleITK as sitk
 import torch
-from torch import Tensor
 
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume
-from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume, pose_from_voxels, pose_to_voxels
+from scopereg.geometry import Pose
+from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume, pose_to_voxels
 from scopereg.registration import model as models
+from scopereg.registration.calibration import largest_offset
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.classical.placement import place
 from scopereg.registration.classical.simple_itk import correlation_at
-from scopereg.registration.model import Registrar, frame_on_grid, similarity_at
-from scopereg.registration.result import Result
-from scopereg.registration.session import confidence
+from scopereg.registration.model import Registrar, frame_on_grid
+from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.session import Session
+from scopereg.registration.windows import UNLIKE, Windows
 
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 START = "start"
 _SAME = {"centre": START}
 _MOST_VOXELS = 2**24  # of a volume that is made isotropic: refinement keeps 15 numbers for each
+_FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
 _MOST_NETWORK_VOXELS = 2**22  # eight times those of the models of the package
-_UNLIKE = 1.5  # times as large or small as what the network was trained on: worth a word
 
 
 class Search(Protocol):
@@ -120,23 +123,18 @@ class NetworkSearch:
     together, worth = 8, 16
 
     def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False, wide: bool = False) -> None:
-        if wide and not model.looks_again:
-            raise ScopeRegError(
-                f"{model.name} looks at a volume once, from its middle",
-                where="--wide",
-                fix="use a network that looks several times, such as echo, or one trained with --looks 3",
-            )
         if wide and agreement:
             raise ScopeRegError("it is asked for with --agreement", where="--wide", fix="leave one of them out")
         self.model, self.wide = model, wide
         self.volume, note = as_trained(model, volume)
         self.window = window_of(model, self.volume)
-        words = (note, _unlike_training(model, self.window), _calibrated_on(model))
+        self.windows = Windows(model, self.volume, agreement=agreement)
+        words = (note, _unlike_training(model, self.window, wide), _calibrated_on(model))
         self.notes = tuple(text for text in words if text)
         self.session = model.prepare(self.window, agreement=agreement)
 
     def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
-        found: dict[int, Result] = {}
+        found: dict[int, Found] = {}
         unled = [row for row, start in enumerate(starts) if start is None]
         if unled:
             found |= zip(unled, self._from_the_middle([frames[row] for row in unled]), strict=True)
@@ -145,50 +143,72 @@ class NetworkSearch:
             raise ScopeRegError(
                 "it looks around the middle of the volume", where="--wide", fix="leave out --wide, or the start"
             )
-        if led:
-            found |= zip(led, self._from_starts([frames[row] for row in led], list(led.values())), strict=True)
-        return [
-            replace(found[row], notes=(*found[row].notes, *_cut_note(frame, self.window)))
-            for row, frame in enumerate(frames)
-        ]
+        found |= {row: self._from_a_start(frames[row], start) for row, start in led.items()}
+        return [self._with_note(found[row], frame) for row, frame in enumerate(frames)]
 
-    def _from_the_middle(self, frames: Sequence[Frame]) -> list[Result]:
-        return [self.session.search(frame) for frame in frames] if self.wide else self.session.register_all(frames)
+    @property
+    def _whole(self) -> bool:
+        """Whether the session is of all of the volume."""
+        return self.window is self.volume
 
-    @torch.inference_mode()
-    def _from_starts(self, frames: Sequence[Frame], starts: Sequence[Pose]) -> list[Result]:
-        """Each frame in the volume as seen from its start: there is no volume to prepare for them all."""
-        begin = time.perf_counter()
-        on_grid = [frame_on_grid(frame, self.window) for frame in frames]
-        images = torch.stack([frame.array for frame in on_grid]).to(self.model.device)
-        reference = self.volume.array.to(self.model.device)
-        first = _start_voxels(starts, on_grid, self.volume, self.model.device)
-        result = self.model.network(images, _seen_from(reference, first, self.window.shape))
-        poses = compose_poses(first, VoxelPoses(result.rotation.float(), result.translation.float()))
-        similarity = similarity_at(images, reference, poses).cpu()
-        rotation, translation = poses.rotation.cpu(), poses.translation.cpu()
-        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return [
-            Result(
-                pose_from_voxels(rotation[row], translation[row], grid, self.volume),
-                f"{self.model.name} network",
-                each_ms,
-                float(similarity[row]),
-                confidence=confidence(float(similarity[row])),
-            )
-            for row, grid in enumerate(on_grid)
-        ]
+    @cached_property
+    def _session_of_all(self) -> Session:
+        return self.session if self._whole else self.model.prepare(self.volume, recorded=False)
 
+    def judge_refined(self, frame: Frame, result: Result) -> Result:
+        """A result whose pose was refined, with a verdict on that where the network's own had one."""
+        session = self.session if result.seen_from is None else self._session_of_all
+        return session.judge_refined(frame, result)
 
-def _seen_from(volume: Tensor, poses: VoxelPoses, shape: tuple[int, int, int]) -> Tensor:
-    """The volume (D, H, W) as seen from each pose: (B, ...) of `shape`."""
-    return resample_volume(volume.expand(len(poses.rotation), -1, -1, -1), *poses, shape=shape)
+    def narrow(self) -> NetworkSearch:
+        """The same, without a wide search."""
+        same = copy.copy(self)
+        same.wide = False
+        return same
 
+    def reaches(self, frame: Frame, pose: Pose) -> bool:
+        """Whether a frame there lies within the offsets of the training, so that it is found from the middle."""
+        trained = self.model.facts.get("settings", {}).get("magnitude")
+        if not isinstance(trained, int | float) or not self.windows.covers:
+            return self.windows.covers
+        return largest_offset(*pose_to_voxels(pose, frame_on_grid(frame, self.window), self.window)) <= trained
 
-def _start_voxels(starts: Sequence[Pose], frames: Sequence[Frame], volume: Volume, device: torch.device) -> VoxelPoses:
-    poses = [pose_to_voxels(start, frame, volume) for start, frame in zip(starts, frames, strict=True)]
-    rotation, translation = (torch.stack(parts).to(device, torch.float32) for parts in zip(*poses, strict=True))
-    return VoxelPoses(rotation, translation)
+    def _from_the_middle(self, frames: Sequence[Frame]) -> Sequence[Found]:
+        if self.wide:
+            # Then it may look from anywhere at what is encoded.
+            encoded = self.model.looks_again and self._whole and self.windows.count <= _FEW
+            return [self._widely(frame, encoded) for frame in frames]
+        found = self.session.register_all(frames)
+        if self.windows.covers or not self._whole:
+            return found
+        # The network knows no volumes as large as this one: it looks again at the part that it should know.
+        return [self._seen_again(frame, result) for frame, result in zip(frames, found, strict=True)]
+
+    def _seen_again(self, frame: Frame, result: Result) -> Result:
+        try:
+            return self.windows.register(frame, result.pose)
+        except RegistrationError:  # the volume has nothing there
+            return result
+
+    def _widely(self, frame: Frame, encoded: bool) -> Found:
+        try:
+            if encoded:
+                return self.session.search(frame, room_voxels=self.windows.room_voxels)
+            return self.windows.search(frame)
+        except RegistrationError as error:
+            return error
+
+    def _from_a_start(self, frame: Frame, start: Pose) -> Found:
+        """In the volume as seen from there."""
+        try:
+            return self.windows.register(frame, start)
+        except RegistrationError as error:
+            return error
+
+    def _with_note(self, found: Found, frame: Frame) -> Found:
+        if isinstance(found, ScopeRegError):
+            return found
+        return replace(found, notes=(*found.notes, *_cut_note(frame, self.window)))
 
 
 def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
@@ -216,15 +236,18 @@ def window_of(model: Registrar, volume: Volume) -> Volume:
     )
 
 
-def _unlike_training(model: Registrar, volume: Volume) -> str:
+def _unlike_training(model: Registrar, volume: Volume, wide: bool) -> str:
+    """A word where the volume is not what the network knows, and nothing is done about it."""
     trained = model.facts.get("shape")
     if not trained:
         return ""
     ratios = [now / then for now, then in zip(volume.shape, trained, strict=True)]
-    if max(ratios) <= _UNLIKE and min(ratios) >= 1 / _UNLIKE:
+    large, small = max(ratios) > UNLIKE, min(ratios) < 1 / UNLIKE
+    if not small and (wide or not large):
         return ""
     now, then = (" x ".join(map(str, shape)) for shape in (volume.shape, trained))
-    return f"the network was trained on volumes of {then} voxels, this one has {now}: expect less of it"
+    advice = "--wide looks all over it" if large and not wide else "expect less of it"
+    return f"the network was trained on volumes of {then} voxels, this one has {now}: {advice}"
 
 
 def _calibrated_on(model: Registrar) -> str:

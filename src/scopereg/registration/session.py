@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
 from scopereg.networks.lattice import pad_volumes
 from scopereg.ops.replay import Piped
@@ -49,7 +49,8 @@ class Session:
     `with registrar.prepare(volume) as session:` gives the memory back at the end; so do `close` and forgetting it.
     """
 
-    def __init__(self, registrar: Registrar, volume: Volume, *, agreement: bool = False) -> None:
+    def __init__(self, registrar: Registrar, volume: Volume, *, agreement: bool = False, recorded: bool = True) -> None:
+        """On a GPU frames are located by a recording, unless that is not `recorded`: it pays after some frames."""
         check_content(volume)
         begin = time.perf_counter()
         self.volume = volume
@@ -67,7 +68,8 @@ class Session:
             self._grid = lattice.shape[1:]
             self._locate = partial(_forward, registrar.network, self._reference[None])
             self._locate_from = self._one_start_alone
-        self._recorded = streaming is not None  # other networks may draw random numbers or wait for the GPU
+        # Other networks may draw random numbers or wait for the GPU.
+        self._recorded = recorded and streaming is not None
         self._pipe = Piped(self._find, registrar.device)
         self._examined = Piped(self._find_signs, registrar.device)
         self._witness: Witness | None = None
@@ -116,17 +118,23 @@ class Session:
         return [self._placed(one, frame) for one, frame in zip(results, frames, strict=True)]
 
     @torch.inference_mode()
-    def search(self, frame: Frame, options: WideOptions | None = None) -> Result:
+    def search(
+        self,
+        frame: Frame,
+        options: WideOptions | None = None,
+        room_voxels: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> Result:
         """As `register`, from several starts, for frames farther off than those of the training; takes some time.
 
         The place where the volume is most like the frame; its `alternatives` are others, the most alike first.
+        `room_voxels` is how far more starts lie from the middle, in x, y, z, see `wide.starts`.
         """
         begin, options = time.perf_counter(), options or WideOptions()
         check_content(frame)
         grid = frame_on_grid(frame, self.volume)
         image = unit_range(grid.array).float().to(self._reference.device)
         ready = time.perf_counter()
-        found = self._find_from(image, options)
+        found = self._find_from(image, starts(options, room_voxels), options.looks)
         timings = {"image": (ready - begin) * 1e3, "network": (time.perf_counter() - ready) * 1e3}
         best: list[Result] = []
         for row in found.similarity.nan_to_num(-1.0).argsort(descending=True).tolist():
@@ -137,10 +145,9 @@ class Session:
                 break
         return replace(best[0], alternatives=tuple(best[1:]))
 
-    def _find_from(self, image: Tensor, options: WideOptions) -> Found:
-        """Where an image (H, W) on the device is found from each start."""
-        begin = starts(options)
-        found = self._locate_from(image, *begin, options.looks)
+    def _find_from(self, image: Tensor, begin: VoxelPoses, looks: int) -> Found:
+        """Where an image (H, W) on the device is found from each start (N, ...)."""
+        found = self._locate_from(image, *begin, looks)
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
         signs = self._prepare_signs().signs(images, found) if judged else torch.empty(len(images), 0)
@@ -165,7 +172,10 @@ class Session:
         if self.closed:
             _closed(images)
         self._prepare_signs()
-        return self._unpack(*self._examined(images.float().cpu()))
+        if self._recorded:
+            return self._unpack(*self._examined(images.float().cpu()))
+        packed, signs = self._find_signs(images.float().to(self._reference.device))
+        return self._unpack(packed.cpu(), signs.cpu())
 
     def judge_refined(self, frame: Frame, result: Result) -> Result:
         """A result of this session whose pose was refined, with a verdict on the refined pose."""
@@ -176,6 +186,9 @@ class Session:
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
         signs = torch.tensor([list(result.signs.values())])
         signs[:, LIKENESS] = self.likeness(unit_range(grid.array)[None], poses)
+        if result.seen_from is not None:  # that is where offsets count from
+            first = pose_to_voxels(result.seen_from, grid, self.volume)
+            where = compose_poses(invert_poses(first), where)
         return self._judged(result, signs[0], "refined", where)
 
     def likeness(self, images: Tensor, poses: VoxelPoses) -> Tensor:

@@ -47,7 +47,7 @@ def run(options: TrackOptions) -> int:
     truth = Start.read(TRACKER, options.world) if options.tracker or options.world else None
     volume = open_volume(reading)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    locator = Locator(volume, options.method, refine=options.refine, device=options.device)
+    locator = Locator(volume, options.method, refine=options.refine, wide=options.wide, device=options.device)
     notes = _notes(recording, volume, locator, options)
     console.print(f"volume  {image_line(volume)}\ntimes   {recording.clock}")
     print_notes(console, notes)
@@ -55,6 +55,8 @@ def run(options: TrackOptions) -> int:
         path.unlink(missing_ok=True)  # what an earlier run left would look new
     steps = _follow(recording, Tracker(locator, settings), truth, targets["table"])
     _finish(console, recording, steps, targets)
+    if locator.might_look_wider and any(step.state == "lost" and step.pose is not None for step in steps):
+        console.print("If the probe may be far from the middle of the volume: --wide looks for it from more starts.")
     from scopereg.registration.track_page import make_page
 
     page = make_page(steps, recording, volume, options, [f"times {recording.clock}", *notes])

@@ -29,11 +29,14 @@ class Tracked(NamedTuple):
 class Tracker:
     """Follows a probe. The search of the locator has no start, so that whatever was lost can be found again.
 
-    With refinement each frame is also refined from where the motion puts it, and the more similar of both poses counts.
+    Far from the middle of the volume, where a network finds nothing by itself, it also begins where the motion puts the
+    frame. With refinement each frame is also refined from there. The most similar of these poses counts. A locator that
+    looks widely does so as long as there is no motion.
     """
 
     def __init__(self, locator: Locator, settings: TrackSettings | None = None) -> None:
         self.locator, self.settings = locator, settings or TrackSettings()
+        self._near = locator.narrow()
         self.reset()
 
     def reset(self) -> None:
@@ -59,7 +62,7 @@ class Tracker:
             )
         self._time_s = time_s
         try:
-            alone: Result | None = self.locator.locate(frame)
+            alone: Result | None = (self.locator if self._motion is None else self._near).locate(frame)
         except ScopeRegError as error:
             if self._motion is None:
                 raise
@@ -112,11 +115,17 @@ class Tracker:
         )
 
     def _more_similar(self, frame: Frame, alone: Result, predicted: Pose) -> Result:
-        """The frame refined from where the motion puts it too, if that is more similar."""
-        if self.locator.refinement is None:
-            return alone
-        again = self.locator.refine_from(frame, replace(alone, pose=predicted))
-        return again if again is not None and again.similarity > alone.similarity else alone
+        """The frame as found from where the motion puts it, if that is more similar."""
+        best = alone
+        if not self._near.reaches(frame, predicted):
+            best = _better(best, self._found_from(frame, predicted))
+        return _better(best, self._near.refine_from(frame, replace(best, pose=predicted)))
+
+    def _found_from(self, frame: Frame, predicted: Pose) -> Result | None:
+        try:
+            return self._near.locate(frame, predicted)
+        except ScopeRegError:  # the volume has nothing there
+            return None
 
     def _agrees(self, result: Result, frame: Frame, time_s: float) -> bool:
         """Whether the last poses away from the motion go along with one another."""
@@ -144,6 +153,10 @@ class Tracker:
             return max(result.expected_mm / math.sqrt(6), 0.05)
         refined = self.locator.refinement is not None
         return (self.settings.refined_error_mm if refined else self.settings.network_error_mm) / math.sqrt(6)
+
+
+def _better(one: Result, other: Result | None) -> Result:
+    return other if other is not None and other.similarity > one.similarity else one
 
 
 def _belongs(result: Result) -> bool:

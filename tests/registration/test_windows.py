@@ -1,0 +1,300 @@
+"""Windows: frames found in volumes much larger than those that a network was trained on, and from any start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import scopereg
+from scopereg.data import phantom
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, sample_poses
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from
+from scopereg.networks import create
+from scopereg.networks.streaming import Streaming
+from scopereg.registration import windows
+from scopereg.registration.distance import apart_mm
+from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
+from scopereg.registration.result import RegistrationError
+from scopereg.registration.tracker import Tracker
+from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.windows import Windows, part_corners, window_shape
+
+
+class Large(NamedTuple):
+    """A phantom somewhere in a volume that shows next to nothing elsewhere, and frames of it."""
+
+    volume: Volume
+    phantom: Volume
+    frames: list[Frame]
+    truth: list[Pose]
+
+
+@pytest.fixture(scope="module")
+def prostate() -> Registrar:
+    """It looks once, and knows volumes of 40 x 64 x 64 voxels."""
+    return scopereg.load("prostate", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def large() -> Large:
+    patient = phantom.create("prostate", seed=200_001)
+    shifts = torch.linspace(-2, 2, 5)[:, None] * torch.tensor([1.0, 0.5, -1.0]) + torch.tensor([3.0, -2.0, 4.0])
+    poses = VoxelPoses(
+        sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(3)).rotation.repeat(5, 1, 1), shifts
+    )
+    frames = [
+        Frame(image, spacing_mm=patient.spacing_mm)
+        for image in patient.acquire(*poses, protocol="paper", seed=3).images
+    ]
+    truth = [pose_from_voxels(*pose, frames[0], patient.volume) for pose in zip(*poses, strict=True)]
+    corner, shape = (40, 36, 44), (84, 104, 112)  # the phantom ends short of that of the volume
+    array = 0.1 * torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    rows = [slice(first, first + n) for first, n in zip(corner, patient.shape, strict=True)]
+    array[rows[0], rows[1], rows[2]] = patient.volume.array
+    first = np.array(patient.volume.origin_mm) - np.array(corner[::-1]) * patient.spacing_mm
+    return Large(Volume(array, patient.spacing_mm, first.tolist()), patient.volume, frames, truth)
+
+
+def test_starts_in_a_large_volume_leave_no_gap() -> None:
+    options = WideOptions(step_voxels=20)
+    alone, more = starts(options), starts(options, (37.0, 17.0, 43.5))
+    assert torch.equal(more.translation[:13], alone.translation)
+    assert len(more.translation) == 12 + 5 * 3 * 7  # the middle is there once
+    assert torch.equal(more.rotation[13:], torch.eye(3).expand(len(more.rotation) - 13, 3, 3))
+    for axis, room in enumerate((37.0, 17.0, 43.5)):
+        places = torch.cat([more.translation[13:, axis], torch.zeros(1)]).unique()
+        assert (float(places.min()), float(places.max())) == (-room, room)
+        assert float(places.diff().max()) <= 20
+    assert len(starts(options, (6.0, 0.0, 6.0)).translation) == 13  # a little more room than usual
+
+
+def test_parts_of_an_encoded_volume_leave_no_gap_and_stay_inside() -> None:
+    corners = part_corners((32, 128, 128), (119, 162, 202), 8, 16.0)
+    assert corners.shape == (7 * 4 * 6, 3)
+    assert corners.max(0).values.tolist() == [15 - 4, 21 - 16, 26 - 16]  # cells that are left
+    assert corners.min() == 0
+    for axis in range(3):
+        assert int(corners[:, axis].unique().diff().max()) <= 2
+    assert part_corners((32, 64, 64), (32, 64, 64), 8, 16.0).tolist() == [[0, 0, 0]]
+    assert part_corners((30, 60, 64), (32, 72, 64), 4, 1.0).tolist() == [[0, 0, 0], [0, 1, 0]]
+
+
+def test_a_part_tells_where_the_frame_lies_in_the_whole() -> None:
+    """The part that is the phantom, but for what is seen of its surroundings."""
+    patient = phantom.create("abdomen", seed=200_000)
+    poses = sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(0))
+    frame = Frame(patient.acquire(*poses, protocol="paper", seed=3).images[0], spacing_mm=patient.spacing_mm)
+    true = pose_from_voxels(poses.rotation[0], poses.translation[0], frame, patient.volume)
+    array = torch.nn.functional.pad(patient.volume.array, [24, 16, 8, 16, 16, 8])  # before and behind in x, y, z
+    first = np.array(patient.volume.origin_mm) - np.array([24, 8, 16]) * patient.spacing_mm
+    volume = Volume(array, patient.spacing_mm, first.tolist())
+    streaming = scopereg.load("abdomen", "cpu").streaming
+    assert streaming is not None
+    encoded, corners = streaming.prepare(array, table=False), torch.tensor([[2, 1, 3], [0, 0, 0]])
+    found = streaming.locate_in_parts(encoded, frame.array, corners, patient.shape)
+    here, away = (apart_mm(frame, pose_from_voxels(*pose, frame, volume), true) for pose in zip(*found, strict=True))
+    assert here < 8
+    assert away > here
+    with pytest.raises(ScopeRegError, match="do not fit planes"):
+        streaming.locate_in_parts(encoded, frame.array, corners, (32, 128, 136))
+
+
+def test_parts_of_odd_sizes_lie_where_they_should() -> None:
+    """A part of the volume's own size, whatever it is padded to, in planes of 4 or 8 voxels: nothing moves."""
+    for stride in (4, 8):
+        torch.manual_seed(0)
+        streaming = Streaming(create("scope-reg", depth_stride=stride).eval())  # type: ignore[arg-type]
+        volume, image = torch.rand(13, 27, 38), torch.rand(27, 38)
+        encoded = streaming.prepare(volume, table=False)
+        wanted = streaming.locate(encoded, image[None])
+        rotation, translation = streaming.locate_in_parts(encoded, image, torch.zeros(1, 3).long(), (13, 27, 38))
+        torch.testing.assert_close(rotation, wanted.rotation, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(translation, wanted.translation, rtol=1e-4, atol=1e-3)
+
+
+def test_windows_are_as_large_as_what_the_network_knows(prostate: Registrar) -> None:
+    def shape(*volume: int, **facts: object) -> tuple[int, int, int]:
+        model = replace(prostate, facts={**prostate.facts, **facts})
+        return window_shape(model, Volume(torch.zeros(volume), 0.8))
+
+    assert prostate.facts["shape"] == [40, 64, 64]
+    assert shape(40, 64, 64) == (40, 64, 64)
+    assert shape(60, 80, 90) == (60, 80, 90)  # as it is: not much larger
+    assert shape(61, 80, 90) == (40, 64, 64)
+    assert shape(20, 200, 64) == (20, 64, 64)  # never more than there is
+    assert shape(60, 80, 90, window=[16, 32, 100]) == (16, 32, 90)
+    assert shape(400, 80, 90, shape=None) == (400, 80, 90)
+
+
+def test_a_volume_seen_from_a_pose_lies_where_it_lay() -> None:
+    generator = torch.Generator().manual_seed(0)
+    turn = sample_poses(2, 20, (20, 24, 28), generator)
+    volume = Volume(torch.rand(20, 24, 28, generator=generator), 2.0, (3, 4, 5), turn.rotation[0].double().numpy())
+    seen = seen_from(volume, turn.rotation[1], turn.translation[1], (8, 10, 12))
+    assert (seen.shape, seen.spacing_mm) == ((8, 10, 12), volume.spacing_mm)
+    frame = Frame(torch.zeros(10, 12), spacing_mm=2.0, origin_mm=(1, 2))
+    middle = pose_from_voxels(torch.eye(3), torch.zeros(3), frame, seen)
+    assert middle.is_close(pose_from_voxels(turn.rotation[1], turn.translation[1], frame, volume), mm=1e-4, deg=1e-3)
+
+
+def test_from_a_start_it_is_the_network_in_the_resampled_volume(prostate: Registrar, large: Large) -> None:
+    """The slow twin: resample, run the network, compose."""
+    frame = large.frames[0]
+    parts = Windows(prostate, large.volume)
+    assert not parts.covers
+    assert parts.count == pytest.approx(84 * 104 * 112 / (40 * 64 * 64))
+    assert parts.room_voxels == (24.0, 20.0, 22.0)
+    near = pose_to_voxels(large.truth[0], frame, large.volume)
+    first = VoxelPoses(near.rotation[None], near.translation[None] + torch.tensor([3.0, -4.0, 2.0]))
+    with torch.inference_mode():
+        window = resample_volume(large.volume.array[None], *first, shape=(40, 64, 64))
+        found = prostate.network(frame.array[None], window)
+        expected = compose_poses(first, VoxelPoses(found.rotation, found.translation))
+    start = pose_from_voxels(first.rotation[0], first.translation[0], frame, large.volume)
+    result = parts.register(frame, start)
+    wanted = pose_from_voxels(expected.rotation[0], expected.translation[0], frame, large.volume)
+    assert result.pose.is_close(wanted, mm=0.02, deg=0.02)
+    assert result.seen_from is start
+    assert result.evidence is not None
+    assert apart_mm(frame, result.pose, large.truth[0]) < 6
+    assert Locator(large.volume, prostate).locate(frame, start).pose.is_close(wanted, mm=0.02, deg=0.02)
+
+
+def test_a_frame_is_found_anywhere_in_a_large_volume(prostate: Registrar, large: Large) -> None:
+    frame, true = large.frames[2], large.truth[2]
+    locator = Locator(large.volume, prostate, wide=True, refine=True)
+    found = locator.locate(frame)
+    assert apart_mm(frame, found.pose, true) < 4
+    assert found.method == "prostate network, refined"
+    assert 1 < 1 + len(found.alternatives) <= WideOptions().kept_windows
+    assert all(found.similarity >= other.similarity for other in found.alternatives)
+    assert not any("--wide" in note for note in locator.notes)
+    assert any(
+        "this one has 84 x 104 x 112: --wide looks all over it" in n for n in Locator(large.volume, prostate).notes
+    )
+    plain = locator.narrow().locate(frame)
+    assert apart_mm(frame, plain.pose, true) > 10
+    assert plain.ok is False
+    assert found.confidence > plain.confidence
+
+
+def test_large_windows_are_looked_at_as_parts_of_what_is_encoded_once(
+    prostate: Registrar, large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Windows(prostate, large.volume)
+    wanted = len(part_corners(looks.shape, large.volume.shape, 8, WideOptions().step_voxels))
+    monkeypatch.setattr(windows, "_LEAST_PART", 0)
+    monkeypatch.setattr(Windows, "_look", lambda *_: pytest.fail("windows are encoded"))
+    poses, alike = looks._first_look(large.frames[2].array, WideOptions())
+    assert len(poses.rotation) == len(alike) == wanted
+    errors = [
+        apart_mm(large.frames[2], pose_from_voxels(*pose, large.frames[2], large.volume), large.truth[2])
+        for pose in zip(*poses, strict=True)
+    ]
+    assert min(errors) < 8
+    assert bool(((alike >= -1) & (alike <= 1)).all())
+
+
+def test_what_is_not_there_is_not_believed(prostate: Registrar, large: Large) -> None:
+    other = phantom.create("echo", seed=7, shape=(32, 64, 64))
+    image = other.acquire(torch.eye(3)[None], torch.zeros(1, 3), seed=1).images[0]
+    found = Locator(large.volume, prostate, wide=True).locate(Frame(image, spacing_mm=0.8))
+    assert found.ok is False
+
+
+def test_verdicts_count_from_where_the_network_looked(prostate: Registrar, large: Large) -> None:
+    """Unless the window hangs out of the volume: no calibration saw such a thing."""
+    frame, true = large.frames[2], large.truth[2]
+    sure = prostate.calibration
+    assert sure is not None
+    gauges = {name: replace(gauge, offset=-3.0, limits={}) for name, gauge in sure.gauges.items()}
+    model = replace(prostate, calibration=replace(sure, gauges=gauges))  # all errors are small
+    search = Locator(large.volume, model).search
+    inside = search.windows.register(frame, true)  # type: ignore[attr-defined]
+    assert inside.ok is True
+    assert inside.seen_from is true
+    refined = replace(inside, pose=true)
+    adapted = Locator(large.volume, replace(model, facts={**model.facts, "window": [40, 64, 64]})).search
+    assert adapted.window.shape == (40, 64, 64)  # type: ignore[attr-defined]
+    assert adapted.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
+    alike = [search.judge_refined(frame, refined) for search in (search, adapted)]  # type: ignore[attr-defined]
+    assert alike[0].signs == pytest.approx(alike[1].signs, abs=1e-4)
+    assert search.session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
+    far = search.session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
+    assert far.ok is False
+    assert "off the middle of the volume" in far.reason
+    small = Windows(model, large.phantom)  # its windows are as large as itself
+    for offset in (8.0, 24.0):
+        pose = pose_from_voxels(torch.eye(3), torch.tensor([offset, 0.0, 0.0]), frame, large.phantom)
+        placed = small.register(frame, pose)
+        assert placed.seen_from is None
+        moved = pose_to_voxels(placed.pose, frame, large.phantom).translation.abs().max()
+        assert placed.ok is bool(moved <= 11)
+        assert bool(moved <= 11) is (offset < 10)  # both happen
+
+
+def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(prostate: Registrar, large: Large) -> None:
+    """In the middle of a volume that is large on all sides: the verdict is that of a volume that the network knows."""
+    pad = 24
+    array = torch.nn.functional.pad(large.phantom.array, [pad] * 6)
+    around = Volume(array, 0.8, (np.array(large.phantom.origin_mm) - pad * 0.8).tolist())
+    frame = large.frames[4]
+    search = Locator(around, prostate).search
+    (found,) = search.find([frame], [None])
+    assert not isinstance(found, ScopeRegError)
+    assert found.seen_from is not None
+    first = search.session.register(frame)  # type: ignore[attr-defined]
+    assert found.seen_from.is_close(first.pose)
+    assert apart_mm(frame, found.pose, large.truth[4]) < 4 < apart_mm(frame, first.pose, large.truth[4])
+    assert (first.belongs, found.belongs) == (False, True)
+
+
+def test_a_probe_is_followed_through_a_large_volume(
+    prostate: Registrar, large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wide search until it is found, then from where the motion puts the frames."""
+    locator = Locator(large.volume, prostate, wide=True, refine=True)
+    wide: list[Frame] = []
+    whole = locator.search.windows.search  # type: ignore[attr-defined]
+    monkeypatch.setattr(Windows, "search", lambda self, frame: wide.append(frame) or whole(frame))
+    tracker = Tracker(locator)
+    steps = [tracker.follow(frame, row / 10) for row, frame in enumerate(large.frames)]
+    assert steps[0].state == "found"
+    assert {step.state for step in steps[1:]} <= {"followed", "carried"}
+    errors = [
+        apart_mm(frame, step.result.pose, true)
+        for frame, step, true in zip(large.frames, steps, large.truth, strict=True)
+    ]
+    assert max(errors) < 5
+    assert steps[3].alone is not None
+    assert apart_mm(large.frames[3], steps[3].alone.pose, large.truth[3]) > 10  # from the middle it is not found
+    assert len(wide) == 1
+
+
+def test_a_start_outside_fails_alone(prostate: Registrar, large: Large) -> None:
+    frame = large.frames[0]
+    away = pose_from_voxels(torch.eye(3), torch.tensor([0.0, 0.0, 500.0]), frame, large.volume)
+    locator = Locator(large.volume, prostate)
+    bad, good = locator.locate_all([frame, frame], [away, large.truth[0]])
+    assert isinstance(bad, RegistrationError)
+    assert "around the start" in bad.what
+    assert not isinstance(good, ScopeRegError)
+    assert apart_mm(frame, good.pose, large.truth[0]) < 6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_finds_the_same_place_in_a_large_volume(large: Large) -> None:
+    frame = large.frames[2]
+    cpu, gpu = (
+        Locator(large.volume, "prostate", wide=True, refine=True, device=device).locate(frame)
+        for device in ("cpu", "cuda")
+    )
+    assert apart_mm(frame, cpu.pose, gpu.pose) < 0.5
+    assert cpu.ok == gpu.ok
