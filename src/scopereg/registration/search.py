@@ -128,10 +128,11 @@ class NetworkSearch:
         self.model, self.wide = model, wide
         self.volume, note = as_trained(model, volume)
         self.window = window_of(model, self.volume)
-        self.windows = Windows(model, self.volume, agreement=agreement)
         words = (note, _unlike_training(model, self.window, wide), _calibrated_on(model))
         self.notes = tuple(text for text in words if text)
         self.session = model.prepare(self.window, agreement=agreement)
+        encoded = self.session.prepared if self._whole else None
+        self.windows = Windows(model, self.volume, agreement=agreement, encoded=encoded)
 
     def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
         found: dict[int, Found] = {}

@@ -17,6 +17,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
 from scopereg.networks.lattice import pad_volumes
+from scopereg.networks.streaming import Prepared
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import Stage
 from scopereg.registration.distance import apart_mm
@@ -58,8 +59,9 @@ class Session:
         self.registrar, self.agreement = registrar, agreement
         self._reference = unit_range(volume.array).to(registrar.device)
         streaming = registrar.streaming
+        self.prepared: Prepared | None = None  # the volume as encoded, of networks that stream
         if streaming is not None:
-            prepared = streaming.prepare(self._reference)
+            prepared = self.prepared = streaming.prepare(self._reference)
             self._grid = prepared.lattice.shape[1:]
             self._locate: Locate = partial(streaming.locate, prepared)
             self._locate_from: Callable[..., Any] = partial(streaming.locate_from, prepared)
@@ -94,7 +96,7 @@ class Session:
         self.closed = True
         self._pipe.clear()
         self._examined.clear()
-        self._witness = None
+        self._witness = self.prepared = None
         self._reference = self._reference.new_empty(0)
         self._locate = self._locate_from = _closed
 

@@ -35,9 +35,15 @@ _INSIDE = 0.9  # share of a window that must lie in the volume, or the network s
 class Windows:
     """A volume for a network that looks at parts of it; poses are those of the whole."""
 
-    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
-        """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`."""
+    def __init__(
+        self, model: Registrar, volume: Volume, *, agreement: bool = False, encoded: Prepared | None = None
+    ) -> None:
+        """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
+
+        `encoded` is the volume as the network prepared it, where somebody has that already.
+        """
         self.model, self.volume, self.agreement = model, volume.to(model.device), agreement
+        self._given = encoded
         self.shape = window_shape(model, volume)
         # What tells the size of a frame that the network is given.
         self._plane = Volume(torch.zeros(self.shape), volume.isotropic_spacing_mm)
@@ -139,7 +145,7 @@ class Windows:
     @cached_property
     def _encoded(self) -> Prepared:
         assert self.model.streaming is not None
-        return self.model.streaming.prepare(self.volume.array, table=False)
+        return self._given or self.model.streaming.prepare(self.volume.array, table=False)
 
     def _look(self, image: Tensor, first: VoxelPoses) -> tuple[VoxelPoses, Tensor]:
         """Where an image (H, W) is found from each start (N, ...), and how like it the volume is there (N,)."""
