@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from scopereg.evaluation.sweeps import SHAPE, sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Volume
 from scopereg.io import write_volume
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
 from scopereg.registration.adaptation.adapter import Adaptation, adapt
@@ -69,7 +68,7 @@ def main() -> None:
                 row = measure(case, base, length, arguments)
                 print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
                 rows = [old for old in rows if any(old[key] != str(row[key]) for key in KEY)] + [row]
-                write_rows(arguments.out, rows)
+                write_sheet(arguments.out, rows, list(rows[-1]))
 
 
 def parse() -> argparse.Namespace:
@@ -189,14 +188,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[-1]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
 
 
 if __name__ == "__main__":

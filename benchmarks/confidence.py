@@ -10,7 +10,6 @@ one (-frames.csv) gets every frame.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from scopereg.evaluation.sweeps import SHAPE, sweep_case
 from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
+from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.options.models import CalibrateOptions
 from scopereg.progress import counting, say
@@ -101,10 +101,10 @@ def main() -> None:
     for line in table:
         print(line)
     if options.out:
-        write(options.out, table)
+        write_sheet(options.out, table)
         usual = [asdict(row) for row in rows if not row.agreement]
         kept = [{name: row[name] for name in FRAME_COLUMNS} for row in usual]
-        write(options.out.with_name(f"{options.out.stem}-frames.csv"), [shortened(row) for row in kept])
+        write_sheet(options.out.with_name(f"{options.out.stem}-frames.csv"), [shortened(row) for row in kept])
 
 
 def every_set(options: argparse.Namespace) -> Iterable[Seen]:
@@ -275,13 +275,6 @@ def shortened(line: dict[str, object]) -> dict[str, object]:
 
 def _short(value: float) -> float | str:
     return "" if np.isnan(value) else float(f"{value:.4g}")
-
-
-def write(path: Path, rows: Sequence[dict[str, object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

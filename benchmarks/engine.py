@@ -8,7 +8,6 @@ One run, batch 1, from arrays on the host to a pose on the host, rows in turn, e
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from scopereg import networks
+from scopereg.io.sheets import write_sheet
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg
@@ -150,12 +150,8 @@ def main() -> None:
             )
             print(*lines[-1][:5], sep="  ", flush=True)
             before = rate
-    with options.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ["step", "resolution", "frames_per_s", "times_the_step_before", "times_the_first", "device", "versions"]
-        )
-        writer.writerows(lines)
+    columns = ["step", "resolution", "frames_per_s", "times_the_step_before", "times_the_first", "device", "versions"]
+    write_sheet(options.out, (dict(zip(columns, line, strict=True)) for line in lines))
 
 
 if __name__ == "__main__":

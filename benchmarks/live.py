@@ -10,7 +10,6 @@ one at a time with all threads, and two at once with half of them each, as `scop
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import statistics
@@ -31,6 +30,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from scopereg import Frame, Pose
+from scopereg.io.sheets import write_sheet
 from scopereg.live.connection import Connection
 from scopereg.live.loop import Loop, Register, Update
 from scopereg.live.messages import Message, frame_of, image_message, transform_message
@@ -274,10 +274,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     rows += loop_rows(options.method, options.frames + WARM_UP, options.rate)
     if options.out:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_sheet(options.out, rows)
 
 
 def loop_rows(method: str, count: int, rate_hz: float) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import torch
 
 from scopereg.data import phantom
 from scopereg.geometry import sample_poses
+from scopereg.io.sheets import write_sheet
 
 SHAPE, SEEDS, FRAMES = (32, 128, 128), 8, 64
 
@@ -26,10 +26,7 @@ def main() -> None:
     for row in rows:
         print(row)
     if options.out:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_sheet(options.out, rows)
 
 
 def measure(name: str, device: str) -> dict[str, object]:

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scopereg.io.sheets import write_sheet
 from scopereg.ops import available_backends, coordinate_scan, directional_scan
 from scopereg.ops.scan.selftest import Case, compare, compare_case, coordinate_inputs, feature_inputs, relative_error
 
@@ -96,10 +97,7 @@ def write(rows: list[Row], path: Path, append: bool) -> None:
     if append:
         with path.open(newline="") as file:
             kept = [row for row in csv.DictReader(file) if row["device"] not in devices]
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *(asdict(row) for row in rows)])
+    write_sheet(path, [*kept, *map(asdict, rows)], [field.name for field in fields(Row)])
 
 
 def measure(device: str, quick: bool) -> Iterator[Row]:

@@ -8,7 +8,6 @@ page to its picture on the canvases: numbers and picture are of one message, so 
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import re
 import shutil
@@ -30,6 +29,7 @@ from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.images import Frame, pose_from_voxels
 from scopereg.io.plus_writing import write_plus_sequence
+from scopereg.io.sheets import write_sheet
 from scopereg.provenance import library_versions
 
 RATE_HZ, FRAMES = 25, 100
@@ -52,10 +52,7 @@ def main() -> None:
                 for _ in range(arguments.repeats):
                     rows.append({"method": method, **shown(address, arguments.seconds), **machine()})
                     print(rows[-1], flush=True)
-    with arguments.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_sheet(arguments.out, rows)
 
 
 def make_sweep(folder: Path) -> tuple[Path, Path]:

@@ -7,7 +7,6 @@ another prepared and closed beside it now and then. Memory, tensors alive and op
 from __future__ import annotations
 
 import argparse
-import csv
 import gc
 import os
 import threading
@@ -19,6 +18,7 @@ import torch
 import scopereg
 from scopereg.data import phantom
 from scopereg.images import Frame, Volume
+from scopereg.io.sheets import write_sheet
 from scopereg.provenance import device_name, library_versions
 from scopereg.registration.session import Session
 
@@ -96,8 +96,7 @@ def versions() -> str:
 
 
 def write(path: Path, rows: list[list[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([FIELDS, *rows])
+    write_sheet(path, (dict(zip(FIELDS, row, strict=True)) for row in rows))
 
 
 if __name__ == "__main__":

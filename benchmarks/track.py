@@ -11,8 +11,6 @@ of that volume, from starts all over it. One thread.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -30,7 +28,7 @@ from scopereg.evaluation.metrics import SUCCESS_MM, target_points
 from scopereg.evaluation.sweeps import SHAPE, sweep_case
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import say
 from scopereg.registration.locator import Locator
@@ -81,11 +79,7 @@ def main() -> None:
             for row in rows[-2:]:
                 say(", ".join(row.values()))
     if options.out:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(options.out, text.getvalue())
+        write_sheet(options.out, rows)
 
 
 def every_kind(options: argparse.Namespace) -> Iterator[tuple[str, list[Sweep]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import csv
 import statistics
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 
 from scopereg.data.store import VolumeSet
+from scopereg.io.sheets import write_sheet
 from scopereg.networks import NetworkResult
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
@@ -122,12 +122,9 @@ def main() -> None:
         device_name("cuda"),
         " ".join(f"{k} {v}" for k, v in library_versions().items() if k in ("torch", "triton")),
     ]
-    with arguments.out.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["step", "batch", "frames_per_volume", "frames_per_s", "peak_mib", "ratio", "device", "versions"]
-        )
-        writer.writerows([*row, f"{float(row[3]) / first:.2f}", *made] for row in rows)
+    columns = ["step", "batch", "frames_per_volume", "frames_per_s", "peak_mib", "ratio", "device", "versions"]
+    lines = ([*row, f"{float(row[3]) / first:.2f}", *made] for row in rows)
+    write_sheet(arguments.out, (dict(zip(columns, line, strict=True)) for line in lines))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ them is sought by itself with `abdomen`, refined. One thread.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ import torch
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.sweeps import sweep_case
 from scopereg.images import pose_from_voxels
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import say
 from scopereg.registration.distance import apart_mm
@@ -38,11 +36,7 @@ def main() -> None:
     for way in ("middle", "wide"):
         say(summary(way, [row for row in rows if row["way"] == way]))
     if options.out:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(options.out, text.getvalue())
+        write_sheet(options.out, rows)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

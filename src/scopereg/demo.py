@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from scopereg.geometry import Pose, VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.io.files import output_folder, write_text
 from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
+from scopereg.io.sheets import write_sheet
 from scopereg.options.first_steps import DemoOptions
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration.classical import centre_pose, register_mutual_information
@@ -166,12 +165,7 @@ def _cells(row: Row) -> tuple[str, str]:
 
 def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> None:
     """frames.csv for people and result.json with the poses and how they were made."""
-    text = io.StringIO()
-    rows = [row for outcome in outcomes for row in outcome.rows]
-    writer = csv.DictWriter(text, list(asdict(rows[0])))
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    write_text(folder / "frames.csv", text.getvalue())
+    write_sheet(folder / "frames.csv", (asdict(row) for outcome in outcomes for row in outcome.rows))
     frames = [
         {**asdict(row), "image_to_volume": result.pose.matrix.tolist(), "similarity": result.similarity}
         for outcome in outcomes

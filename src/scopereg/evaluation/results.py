@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import write_text
+from scopereg.io.sheets import sheet_text
 
 FORMAT = "scopereg-results-1"
 _MARK = "# "
@@ -83,12 +83,8 @@ _TYPES = get_type_hints(FrameResult)
 
 def write_results(path: Path | str, rows: Iterable[FrameResult], facts: dict[str, Any]) -> Path:
     """Write a whole file, or nothing: the facts as JSON in a comment, the columns, one row per frame."""
-    text = io.StringIO()
-    text.write(f"{_MARK}{json.dumps({'format': FORMAT, **facts}, sort_keys=True)}\n")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return write_text(path, text.getvalue())
+    told = f"{_MARK}{json.dumps({'format': FORMAT, **facts}, sort_keys=True)}\n"
+    return write_text(path, told + sheet_text(map(asdict, rows), COLUMNS))
 
 
 def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:

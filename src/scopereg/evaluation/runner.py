@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from scopereg.evaluation.metrics import frame_metrics, mtre_mm
 from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, read_results, write_results
 from scopereg.geometry import VoxelPoses, euler_deg_from_rotation
 from scopereg.io.files import output_folder
+from scopereg.io.sheets import sheet_text
 from scopereg.provenance import provenance
 
 Part = Literal["test", "validation", "train"]
@@ -133,10 +133,9 @@ class Journal:
 
     def add(self, rows: Sequence[FrameResult]) -> None:
         """Keep the rows of one case: one line in the file, whole or forgotten."""
-        text = io.StringIO()
-        csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(asdict(row) for row in rows)
+        text = sheet_text(map(asdict, rows), COLUMNS, header=False)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(text.getvalue().splitlines()) + "\n")
+            file.write(json.dumps(text.splitlines()) + "\n")
         self.rows += rows
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import platform
 import sys
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scopereg.evaluation.contender import Row
 from scopereg.evaluation.floor import Ceilings, StageTime
 from scopereg.evaluation.forms import PLANES, Form
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,12 +25,8 @@ _WIDTH = 150  # where nobody tells how wide the page is
 def write_csv(path: Path, rows: Sequence[Row] | Sequence[StageTime], facts: dict[str, Any]) -> Path:
     """One line per row, each with what it was made with, so that lines of several machines can stand in one file."""
     made = made_with(facts)
-    text = io.StringIO()
     lines = [{name: _rounded(value) for name, value in asdict(row).items()} | made for row in rows]
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return write_text(path, text.getvalue())
+    return write_sheet(path, lines)
 
 
 def made_with(facts: dict[str, Any]) -> dict[str, Any]:

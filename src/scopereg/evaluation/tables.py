@@ -6,13 +6,13 @@ CSV. The best value of a block is bold, and so is every other that prints the sa
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
+
+from scopereg.io.sheets import sheet_text
 
 NOTHING = "–"
 MARK = "†"  # behind a value that leaves frames out
@@ -151,11 +151,7 @@ def csv_text(tables: Sequence[Table]) -> str:
         *facts,
         *(key + suffix for key in columns for suffix in suffixes if any(key + suffix in row for row in rows)),
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return sheet_text(rows, names)
 
 
 def _csv_row(table: Table, block: Block, row: Iterable[Cell]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 from scopereg.registration.batch import Row
 
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
@@ -26,11 +25,7 @@ COLUMNS = (
 
 def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:
     """Write the rows. A pose is ImageToVolume in LPS: translation, and angles about x, y, z with R = Rz Ry Rx."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_cells(row, ending) for row in rows)
-    return write_text(path, text.getvalue())
+    return write_sheet(path, (_cells(row, ending) for row in rows), COLUMNS)
 
 
 def _cells(row: Row, ending: str) -> dict[str, str]:

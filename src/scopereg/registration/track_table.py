@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.io.files import write_text
+from scopereg.io.sheets import write_sheet
 from scopereg.registration.poses_table import ANGLES, TRANSLATION
 from scopereg.registration.track import STATES, Step
 
@@ -26,11 +25,7 @@ COLUMNS = (
 
 def write_track(steps: Sequence[Step], path: Path) -> Path:
     """Write the steps. Poses are ImageToVolume in LPS: translation, and angles about x, y, z with R = Rz Ry Rx."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_cells(step) for step in steps)
-    return write_text(path, text.getvalue())
+    return write_sheet(path, map(_cells, steps), COLUMNS)
 
 
 def is_track(path: Path | str) -> bool:
