@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ import yaml
 
 from scopereg.data.store import VolumeSet, save_set
 
+sys.path.append(str(Path(__file__).parent))  # small_grids.py, which is no test
+from small_grids import SECONDS
+
 # 10 volumes, 7 of which train: an epoch of batches of 4 has 2 steps or so.
 TRAINED: dict[str, Any] = {"looks": 1, "matching": False, "batch": 4, "frames_per_volume": 2, "validate_every": 2}
 PLAN: dict[str, Any] = {
@@ -23,7 +27,6 @@ PLAN: dict[str, Any] = {
     "magnitudes": [3],
     "methods": {"identity": None, "scope-reg": TRAINED},
 }
-SECONDS = 120  # after which something counts as hung
 
 
 @pytest.fixture(scope="session")

@@ -1,63 +1,27 @@
-"""Grids done here: skipped, changed, extended, failed, killed, on a bare machine, and what they leave."""
+"""A grid from beginning to end, one method of which fails: what it says, leaves, refuses and puts into tables."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import yaml
+from small_grids import SECONDS, Write, grid, rows_of, written
 
-from scopereg.cli import main, parse
-from scopereg.data.datasets import load_dataset
-from scopereg.data.store import open_set, save_set
-from scopereg.errors import ScopeRegError
+from scopereg.cli import main
+from scopereg.data.store import open_set
 from scopereg.evaluation.results import read_results
-from scopereg.grid import __main__ as bare
-from scopereg.grid import work
-from scopereg.grid.command import chosen
 from scopereg.grid.folder import RunFolder
-from scopereg.grid.lock import holder, locked
-from scopereg.grid.measure import facts_of
-from scopereg.grid.plan import Run, expand
+from scopereg.grid.plan import expand
 from scopereg.grid.reading import read_plan
-from scopereg.grid.volumes import data_path, load_volumes
-from scopereg.grid.work import Place, attempt, do_run
-from scopereg.networks import create
-from scopereg.networks.weights import save_network
-from scopereg.options.training import GridOptions
 from scopereg.registration.model import load
-
-Write = Callable[..., Path]
-SECONDS = 120
-
-
-def grid(plan: Path, output: Path, *words: Any) -> int:
-    return main(["grid", str(plan), "-o", str(output), *map(str, words)])
-
-
-def written(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file with its time and content, but for the tables, which are made again."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "tables" not in path.parts]
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-# a grid from beginning to end: one method of it cannot work on volumes this small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,248 +230,3 @@ def test_magnitudes_and_resolutions_have_tables_of_their_own(write_plan: Write, 
     assert [row["pixels"] for row in capture] == ["24", "32"]
     # Offsets are in voxels: the larger ones are farther, those at 32 pixels of the same field nearer.
     assert float(capture[0]["pm4_mtre_mm"]) > float(capture[0]["pm3_mtre_mm"]) > float(capture[1]["pm3_mtre_mm"])
-
-
-# one run
-
-
-def only_identity(write_plan: Write, **values: Any) -> Run:
-    (run,) = expand(read_plan(write_plan(methods={"identity": None}, **values)))
-    return run
-
-
-def test_another_protocol_is_tested_later_without_training_again(write_plan: Write, data: Path, output: Path) -> None:
-    place = Place(output, str(data), "cpu", quiet=True)
-    (run,) = expand(read_plan(write_plan(methods={"cross-attention-heads": {"batch": 4, "validate_every": 1}})))
-    first = do_run(run, place)
-    weights = (output / "runs" / run.name / "model.safetensors").stat().st_mtime_ns
-    more = dataclasses.replace(run, tested_under=("paper", "honest"))
-    assert RunFolder(more, output).state() == ("waiting", "done, but not tested under honest")
-    second = do_run(more, place)
-    assert (output / "runs" / run.name / "model.safetensors").stat().st_mtime_ns == weights
-    assert second["mtre_mm"]["paper"] == first["mtre_mm"]["paper"]
-    assert set(second["results"]) == {"paper", "honest"}
-    assert RunFolder(more, output).state().word == "done"
-
-
-def test_only_some_cases(write_plan: Write, data: Path, output: Path) -> None:
-    run = only_identity(write_plan, cases=1)
-    do_run(run, Place(output, str(data), quiet=True))
-    (path,) = (output / "results" / run.name).glob("*.csv")
-    assert len(read_results(path)[0]) == 4
-
-
-def test_a_run_that_another_process_works_on_is_left_to_it(write_plan: Write, data: Path, output: Path) -> None:
-    run = only_identity(write_plan)
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom scopereg.grid.lock import locked\n"
-        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
-    )
-    folder = RunFolder(run, output)
-    other = subprocess.Popen([sys.executable, "-c", code, str(folder.lock)], stdout=subprocess.PIPE, text=True)
-    assert other.stdout is not None
-    assert other.stdout.readline() == "held\n"
-    assert folder.state().word == "running"
-    assert str(other.pid) in folder.state().note
-    ended = attempt(run, Place(output, str(data), quiet=True, patience_s=0.0))
-    assert ended.word == "running"
-    other.kill()
-    other.wait()
-    assert holder(folder.lock) is None  # a killed process keeps nobody out
-    assert attempt(run, Place(output, str(data), quiet=True)).word == "done"
-    with locked(folder.lock) as held:
-        assert held
-
-
-def test_an_unexpected_error_is_kept_with_its_place(write_plan: Write, tmp_path: Path, output: Path) -> None:
-    run = only_identity(write_plan)
-    ended = attempt(run, Place(output, str(tmp_path / "nothing"), quiet=True))
-    assert ended.word == "failed"
-    kept = (output / "runs" / run.name / "error.txt").read_text()
-    assert kept.startswith(ended.note)
-    assert "Traceback" in kept
-    assert RunFolder(run, output).state().word == "failed"
-
-
-@pytest.mark.parametrize(("device", "wanted"), [("cuda", 4), ("cpu", 9)])
-def test_beside_a_gpu_a_run_takes_few_threads_and_gives_them_back(
-    device: str, wanted: int, write_plan: Write, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-
-    def look(run: Run, place: Place) -> dict[str, Any]:
-        seen.append(torch.get_num_threads())
-        return {"mtre_mm": {}, "minutes": 0.0}
-
-    monkeypatch.setattr(work, "resolve_device", lambda name: torch.device(name))
-    monkeypatch.setattr(work, "do_run", look)
-    before = torch.get_num_threads()
-    torch.set_num_threads(9)
-    try:
-        attempt(only_identity(write_plan), Place(output, device=device, quiet=True))
-        assert (seen, torch.get_num_threads()) == ([wanted], 9)
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_damaged_marker_is_told(write_plan: Write, output: Path) -> None:
-    folder = RunFolder(only_identity(write_plan), output)
-    folder.begin()
-    folder.marker.write_text("{")
-    with pytest.raises(ScopeRegError, match="cannot be read"):
-        folder.found()
-    folder.marker.write_text("{}")
-    with pytest.raises(ScopeRegError, match="the format is None"):
-        folder.found()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_speed_and_memory_are_measured_on_a_gpu(tmp_path: Path) -> None:
-    path = save_network(create("scope-reg"), tmp_path / "model.safetensors", name="scope-reg")
-    found = facts_of(path, (32, 128, 128), torch.device("cuda"))
-    assert found["parameters"] == 6_494_901
-    assert found["fps"] > 10
-    assert 6.49 * 4 < found["memory_mib"] < 1000
-    again = facts_of(path, (32, 128, 128), torch.device("cuda"))
-    assert again["memory_mib"] == pytest.approx(found["memory_mib"], rel=0.02)  # whoever came before
-
-
-# data
-
-
-def test_the_resolution_chooses_the_set_and_is_checked(write_plan: Write, data: Path, output: Path) -> None:
-    small, large = expand(read_plan(write_plan(methods=["identity"], resolutions=[24, 32])))
-    pattern = str(data.parent / "tiny-{size}")
-    assert load_volumes(small, pattern, output, "cpu").shape == (16, 24, 24)
-    assert data_path(large, pattern) == data.parent / "tiny-32"
-    assert load_volumes(large, pattern, output, "cpu").shape == (16, 32, 32)
-    with pytest.raises(ScopeRegError, match="24 pixels along a side, the plan asks for 32"):
-        load_volumes(large, str(data), output, "cpu")
-    with pytest.raises(ScopeRegError, match="names no resolutions"):
-        data_path(only_identity(write_plan), pattern)
-
-
-def test_data_are_read_once_in_a_process(write_plan: Write, data: Path, output: Path) -> None:
-    one, two = expand(read_plan(write_plan(methods=["identity"], folds=[0, 1])))
-    assert load_volumes(one, str(data), output, "cpu") is load_volumes(two, str(data), output, "cpu")
-
-
-def test_phantoms_are_made_once_and_kept(write_plan: Write, output: Path) -> None:
-    (run,) = expand(read_plan(write_plan(dataset="echo", methods=["identity"], count=2, frames=4, resolutions=[24])))
-    volumes = load_volumes(run, None, output, "cpu")
-    assert volumes.shape == (32, 24, 24)
-    assert volumes.facts["magnitude"] == 3.0
-    assert open_set(output / "data" / "echo-pm3-24").sha256() == volumes.sha256()
-
-
-def test_a_set_of_another_dataset_is_refused(write_plan: Write, tmp_path: Path, output: Path) -> None:
-    phantoms = load_dataset("echo", count=2, frames=0, shape=(8, 24, 24))
-    save_set(phantoms, tmp_path / "echo")
-    with pytest.raises(ScopeRegError, match="is of echo, not of camus"):
-        load_volumes(only_identity(write_plan, dataset="camus"), str(tmp_path / "echo"), output, "cpu")
-
-
-# killed
-
-
-def test_a_killed_grid_goes_on_where_it_was(
-    write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    arm = {"batch": 4, "frames_per_volume": 2, "validate_every": 2}
-    plan = write_plan(methods={"identity": None, "cross-attention-heads": arm}, epochs=8)  # 14 steps
-    command = [sys.executable, "-m", "scopereg", "grid", str(plan), "--data", str(data), "-o", str(output)]
-    driver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    folder = output / "runs" / "cross-attention-heads-paper-fold0-pm3"
-    wait_for((folder / "last.ckpt").exists)
-    driver.kill()
-    assert driver.wait() == -signal.SIGKILL
-    assert not (folder / "done.json").exists()
-    before = rows_of(folder / "log" / "metrics.csv")
-    identity = written(output / "runs" / "identity-fold0-pm3")
-    assert 0 < len(before) < 7
-
-    assert grid(plan, output, "--list") == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("interrupted")
-    assert grid(plan, output, "--data", data) == 0
-    after = rows_of(folder / "log" / "metrics.csv")
-    # The first validation was not made again: it took the time that it took then.
-    assert after[0] == before[0]
-    assert [int(row["step"]) for row in after] == list(range(2, 15, 2))
-    marker = json.loads((folder / "done.json").read_text())
-    assert (marker["attempts"], marker["training"]["steps"]) == (2, 14)
-    assert written(output / "runs" / "identity-fold0-pm3") == identity
-    assert "2 runs, 1 of them done before" in capsys.readouterr().err
-
-
-def test_ctrl_c_ends_a_grid_in_good_order(
-    write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any]
-) -> None:
-    arm = {"batch": 4, "validate_every": 2}
-    plan = write_plan(methods={"cross-attention-heads": arm, "identity": None}, epochs=200)
-    command = [sys.executable, "-m", "scopereg", "grid", str(plan), "--data", str(data), "-o", str(output)]
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for((output / "runs" / "cross-attention-heads-paper-fold0-pm3" / "last.ckpt").exists)
-    driver.send_signal(signal.SIGINT)
-    said = driver.communicate(timeout=SECONDS)[1]
-    assert driver.returncode == 130
-    assert "run the same command again" in said
-    assert "Traceback" not in said
-    assert not (output / "results").exists()  # the next run did not begin
-
-
-# the command
-
-
-def test_a_part_of_a_plan(write_plan: Write) -> None:
-    runs = expand(read_plan(write_plan(folds=[0, 1])))
-    assert [run.name for run in chosen(runs, ["ident"])] == ["identity-fold0-pm3", "identity-fold1-pm3"]
-    assert [run.name for run in chosen(runs, ["scope*fold1*", "identity-fold0-pm3"])] == [
-        "identity-fold0-pm3",
-        "scope-reg-paper-fold1-pm3",
-    ]
-    with pytest.raises(ScopeRegError, match="did you mean 'identity-fold0-pm3'"):
-        chosen(runs, ["identty-fold0-pm3"])
-
-
-def test_nothing_to_collect_is_an_error(write_plan: Write, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert grid(write_plan(), output, "--collect") == 2
-    assert "no run is done yet" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"), [([], "dataset folder: no data are given"), (["--data", "nowhere"], "there is no such folder")]
-)
-def test_missing_data_are_told_once_before_the_first_run(
-    write_plan: Write, output: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    assert grid(write_plan(), output, *words) == 2
-    assert said in capsys.readouterr().err
-    assert not (output / "runs").exists()
-
-
-def test_a_bare_machine_has_the_same_options() -> None:
-    words = ["plan.yaml", "--data", "d", "-o", "o", "--only", "a", "b", "--set", "minutes=3", "--ray", "here:1"]
-    for given in ([], words, ["x", "--ray", "--list", "--gpus", "0.5", "--cpus", "2", "--retries", "1"]):
-        ours, theirs = parse("grid", given), vars(bare.parser().parse_args(given))
-        assert theirs.keys() == {entry.name for entry in dataclasses.fields(GridOptions)}
-        for name, value in vars(ours).items():
-            same = tuple(theirs[name]) if isinstance(theirs[name], list) else theirs[name]
-            assert same == value, name
-
-
-def test_a_grid_runs_where_little_is_installed(write_plan: Write, data: Path, output: Path) -> None:
-    """Lightning itself loads yaml, so it comes first. Tables are then made elsewhere."""
-    plan = write_plan(methods={"identity": None, "cross-attention-heads": {"batch": 4, "validate_every": 2}})
-    absent = ("SimpleITK", "tyro", "ray", "rich", "scipy", "pydicom", "matplotlib", "pandas", "fvcore", "skimage")
-    code = (
-        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
-        "from scopereg.grid.__main__ import main\nsys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", code, str(plan), "--data", str(data), "-o", str(output)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "no tables: tyro, rich, scipy is not installed here" in ended.stderr
-    assert grid(plan, output, "--collect") == 0
-    rows = rows_of(output / "tables" / "main.csv")
-    assert {row["method"] for row in rows} == {"identity", "cross-attention-heads"}

@@ -1,8 +1,9 @@
-"""A set of volumes that trains in a second, and a folder that takes its checkpoints with it."""
+"""A set of volumes that trains in a second, a folder that takes its checkpoints with it, and a run to compare with."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from scopereg.data.store import VolumeSet
+
+sys.path.append(str(Path(__file__).parent))  # small_runs.py, which is no test
+from small_runs import Ended, Maker, ended, run
 
 SHAPE = (16, 24, 24)
 
@@ -36,3 +40,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder for a run, removed afterwards: pytest keeps its own, and a checkpoint has a hundred megabytes."""
     yield tmp_path / "run"
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tiny_set: Maker, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """A run from beginning to end, to compare others with; the same one in every file, so nobody changes it."""
+    folder = tmp_path_factory.mktemp("whole")
+    whole = ended(run(tiny_set(), folder), folder)
+    shutil.rmtree(folder)
+    return whole
