@@ -77,7 +77,7 @@ VERBS = {
         "scopereg.options.models:ExportOptions",
         "scopereg.networks.export:run",
         "write a network as ONNX or torch.export, checked",
-        "scopereg export weights.safetensors -o model.onnx",
+        "scopereg export echo -o model.onnx",
     ),
     "evaluate": Verb(
         "scopereg.options.evaluation:EvaluateOptions",

@@ -18,6 +18,7 @@ from scopereg.ops import (
     directional_scan,
     selective_scan,
 )
+from scopereg.ops.scan import recorded
 from scopereg.ops.scan.selftest import (
     CASES,
     Case,
@@ -40,6 +41,15 @@ def label(case: Case) -> str:
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_backend_agrees_with_the_float64_loop(case, inputs, backend):
     for found in compare_case(case, backend, inputs=inputs):
+        assert found.ok, found
+
+
+@pytest.mark.parametrize("inputs", [feature_inputs, coordinate_inputs])
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_the_recorded_form_agrees_with_the_float64_loop(case, inputs, monkeypatch):
+    """Done as it is written down for exports."""
+    monkeypatch.setattr(recorded, "recording", lambda: True)
+    for found in compare_case(case, "torch", inputs=inputs):
         assert found.ok, found
 
 

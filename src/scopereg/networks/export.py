@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import warnings
@@ -20,12 +21,24 @@ from scopereg.geometry import geodesic_angle_deg
 from scopereg.io.files import atomic_path
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
-from scopereg.networks.weights import load_network
+from scopereg.networks.weights import load_network, read_stored, shipped, weights_file, weights_sha256
 from scopereg.options.models import ExportOptions
+from scopereg.progress import say
+from scopereg.provenance import provenance
 
 FORMATS = (".onnx", ".pt2")
 CHECKED_BATCHES = (1, 3)
 OUTPUTS = ("rotation", "translation", "coordinates", "evidence")
+
+FORMAT = "scopereg-export-1"
+FACTS = "scopereg.json"  # the entry of both formats that says what the model is
+CONVENTIONS = {
+    "inputs": "slice (B, H, W) and volume (B, D, H, W), grey values in [0, 1], voxels of one size along all axes",
+    "pose": "volume point = rotation (B, 3, 3) @ slice point + translation (B, 3), in voxels from the centre of each "
+    "axis, x = W, y = H, z = D; slice points have z = 0",
+    "coordinates": "(B, 3, H/8, W/8), where the cells of the slice lie, x y z in cells of 8 voxels from the centre",
+    "evidence": "(B, H/8, W/8), weights of the cells in the fit, positive",
+}
 
 Model = Callable[[Tensor, Tensor], "list[Tensor]"]
 
@@ -48,9 +61,11 @@ def run(options: ExportOptions) -> int:
             f"the shape is {options.shape}", where="--shape", fix="pass three sizes of at least one voxel, D H W"
         )
     torch.manual_seed(options.seed)
-    network = open_network(options.model)
+    network, facts = open_network(options.model)
+    takes = " takes a minute or two" if path.suffix == ".onnx" else ""
+    say(f"exporting {options.model} for volumes of {' x '.join(map(str, options.shape))}{takes}")
     with atomic_path(path) as temporary:
-        export_network(network, options.shape, temporary)
+        export_network(network, options.shape, temporary, {"model": facts, **provenance(seed=options.seed)})
         agreement = compare(network, temporary, options.shape, options.seed)
         if not (agreement.voxels <= options.tolerance and agreement.degrees <= options.tolerance):
             raise ScopeRegError(
@@ -65,46 +80,73 @@ def run(options: ExportOptions) -> int:
     return 0
 
 
-def open_network(model: str) -> nn.Module:
-    """A network by its name, with fresh weights, or from its weights file."""
+def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
+    """A network with what is known of it: of the package or from a file, or by its own name with fresh weights."""
     if model in names():
-        return create(model).eval()
-    if not Path(model).suffix and not Path(model).exists():
+        return create(model).eval(), {"network": model, "weights": "fresh"}
+    known = (*shipped(), *names())
+    if not Path(model).suffix and not Path(model).exists() and model not in known:
         raise ScopeRegError(
-            f"neither a file nor a network{did_you_mean(model, names())}",
+            f"neither a file nor a model{did_you_mean(model, known)}",
             where=model,
-            fix=f"pass a .safetensors file or one of: {', '.join(names())}",
+            fix=f"pass a .safetensors file or one of: {', '.join(known)}",
         )
-    return load_network(model)
+    with weights_file(model) as path:
+        stored = read_stored(path)
+        facts = {"name": Path(model).stem, "network": stored.network, "options": stored.options, **stored.facts}
+        return load_network(path), {**facts, "weights_sha256": weights_sha256(stored.tensors)}
 
 
-def export_network(network: nn.Module, shape: tuple[int, int, int], path: Path) -> None:
-    """Write `network` for volumes of `shape` (D, H, W) and any batch size."""
-    module = _Named(network).eval()
+def export_network(
+    network: nn.Module, shape: tuple[int, int, int], path: Path, facts: dict[str, Any] | None = None
+) -> None:
+    """Write `network` for volumes of `shape` (D, H, W) and any batch size, with `facts` for `read_export`."""
+    told = json.dumps({"format": FORMAT, "shape": shape, **CONVENTIONS, **(facts or {})})
     inputs = tuple(_images(2, shape, seed=0))
     batch = torch.export.Dim("batch", min=1, max=4096)
     shapes = {"slice": {0: batch}, "volume": {0: batch}}
+    with torch.no_grad():
+        program = torch.export.export(_Named(network).eval(), inputs, dynamic_shapes=shapes)
+    _forget_source(program)
     if path.name.endswith(".pt2"):
-        with torch.no_grad():
-            program = torch.export.export(module, inputs, dynamic_shapes=shapes)
-        torch.export.save(program, path)
+        torch.export.save(program, path, extra_files={FACTS: told})
         return
     for library in ("onnx", "onnxscript"):
         _need(library)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations are nothing that a user could act on
-        torch.onnx.export(
-            module,
-            inputs,
-            str(path),
+        written = torch.onnx.export(
+            program,
             dynamo=True,
             dynamic_shapes=shapes,
             input_names=["slice", "volume"],
             output_names=list(_output_names(network, inputs)),
-            external_data=False,
             verbose=False,
         )
+    assert written is not None  # as always with dynamo
+    written.model.metadata_props[FACTS] = told
+    written.save(str(path), external_data=False)
+
+
+def _forget_source(program: torch.export.ExportedProgram) -> None:
+    """Leave out which line of which file made a node: models are passed on, the folders of a machine need not be."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)
+
+
+def read_export(path: Path) -> dict[str, Any]:
+    """What an exported model was made of: model, shape, conventions, versions, command."""
+    if path.suffix == ".pt2":
+        files = {FACTS: ""}
+        torch.export.load(path, extra_files=files)
+        told = files[FACTS]
+    else:
+        told = _need("onnxruntime").InferenceSession(str(path)).get_modelmeta().custom_metadata_map[FACTS]
+    facts: dict[str, Any] = json.loads(told)
+    return facts
 
 
 def compare(network: nn.Module, path: Path, shape: tuple[int, int, int], seed: int) -> Agreement:

@@ -125,6 +125,12 @@ def read_stored(path: Path | str) -> Stored:
     return Stored(header["network"], options, facts, tensors, base, frozenset(own))
 
 
+def shipped() -> tuple[str, ...]:
+    """Models that come with the package."""
+    found = (Path(entry.name) for entry in SHIPPED.iterdir())
+    return tuple(sorted(path.stem for path in found if path.suffix == ".safetensors"))
+
+
 @contextmanager
 def weights_file(name: Path | str) -> Iterator[Path]:
     """The file of a model of the package by its name; any other name is a path already."""

@@ -72,8 +72,9 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 class ExportOptions:
     """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses."""
 
-    model: Positional[str] = "scope-reg"
-    """Weights file (.safetensors), or the name of a network to export with fresh weights."""
+    model: Positional[str] = "echo"
+    """Model of the package (echo, prostate, abdomen), weights file (.safetensors), or the name of a network to export
+    with fresh weights."""
     output: File = Path("model.onnx")
     """File to write; the ending chooses the format: .onnx or .pt2."""
     shape: tuple[int, int, int] = (32, 128, 128)

@@ -18,7 +18,7 @@ from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
-from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, weights_file
+from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, shipped, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 
@@ -31,11 +31,7 @@ _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of anothe
 
 def names() -> tuple[str, ...]:
     """Models that come with the package."""
-    return tuple(sorted(entry.name.removesuffix(".safetensors") for entry in SHIPPED.iterdir() if _is_weights(entry)))
-
-
-def _is_weights(entry: Any) -> bool:
-    return bool(entry.name.endswith(".safetensors"))
+    return shipped()
 
 
 @dataclass(frozen=True, eq=False)

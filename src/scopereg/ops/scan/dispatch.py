@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.ops.scan import reference, torch_backend
+from scopereg.ops.scan import recorded, reference, torch_backend
 
 BACKENDS = ("reference", "torch", "triton", "cpu")
 
@@ -31,6 +31,7 @@ class Backend(NamedTuple):
 _PLAIN = {
     "reference": Backend(reference.directional, reference.coordinate, reference.states),
     "torch": Backend(torch_backend.directional, torch_backend.coordinate, torch_backend.states),
+    "recorded": Backend(recorded.directional, recorded.coordinate, recorded.states),
 }
 _OPTIONAL = {"triton": "scopereg.ops.scan.triton_backend", "cpu": "scopereg.ops.scan.cpu"}
 
@@ -78,7 +79,7 @@ def _choose(inputs: Sequence[Tensor]) -> str:
 def _tracing() -> bool:
     """Whether the call is being recorded or transformed (compile, export, vmap, forward AD) rather than run."""
     transformed = torch._C._functorch.maybe_current_level() is not None
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed or forward_ad._current_level >= 0
+    return recorded.recording() or transformed or forward_ad._current_level >= 0
 
 
 def _obstacle(name: str, kind: str) -> str | None:
@@ -118,6 +119,8 @@ def _installed(module: str) -> bool:
 
 
 def _load(name: str) -> Backend:
+    if name == "torch" and recorded.recording():
+        name = "recorded"
     return _PLAIN[name] if name in _PLAIN else _import(_OPTIONAL[name])
 
 

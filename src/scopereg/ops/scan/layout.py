@@ -1,4 +1,4 @@
-"""Moving tokens between natural and scan order, and the coordinate scan seen as a directional scan."""
+"""Tokens in natural and in scan order; directional scans made of scans in order, coordinate scans of directional."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from scopereg.ops.scan.checks import compute_dtype
 
 
 def values_in_order(u: Tensor, order: Tensor) -> Tensor:
@@ -33,6 +35,27 @@ def sum_in_natural_order(y: Tensor, order: Tensor) -> Tensor:
         total = natural if total is None else total + natural
     assert total is not None  # the checks refuse an empty `order`
     return total
+
+
+def directional_by(
+    scan: Callable[..., Tensor],
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    order: Tensor,
+) -> Tensor:
+    """A directional scan by a backend's `scan(delta u, delta, A, B, C)` of arguments that are in scan order already."""
+    dtype = compute_dtype(u, delta, A, B, C, D)
+    u, A = u.to(dtype), A.to(dtype)
+    step, write, read = (gates_in_order(x.to(dtype), order) for x in (delta, B, C))
+    pushed = step.unsqueeze(2) * values_in_order(u, order)  # (batch, directions, planes, length, channels)
+    y = sum_in_natural_order(scan(pushed, step, A, write, read), order)
+    if D is not None:
+        y = y + D.to(dtype).sum(0) * u
+    return y
 
 
 def fold_coordinates(

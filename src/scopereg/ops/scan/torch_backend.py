@@ -1,4 +1,4 @@
-"""The scans in plain PyTorch, for any device, for training and for export.
+"""The scans in plain PyTorch, for any device; `recorded` has them for export.
 
 The length is cut into chunks that advance side by side, one token of each at a time, from a zero state; then the
 chunks' end states are chained, and what each chunk inherits is added to its outputs. The decay from a chunk's start to
@@ -15,13 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from scopereg.ops.scan.checks import compute_dtype
-from scopereg.ops.scan.layout import (
-    coordinates_by,
-    gates_in_order,
-    inverse_order,
-    sum_in_natural_order,
-    values_in_order,
-)
+from scopereg.ops.scan.layout import coordinates_by, directional_by, inverse_order
 
 # State elements advanced per step. A CPU core wants them in its cache: there the chunks only cost.
 _CPU_ELEMENTS = 2**18
@@ -31,14 +25,7 @@ _KEPT_ELEMENTS = 2**26
 
 
 def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
-    dtype = compute_dtype(u, delta, A, B, C, D)
-    u, A = u.to(dtype), A.to(dtype)
-    step, write, read = (gates_in_order(x.to(dtype), order) for x in (delta, B, C))
-    pushed = step.unsqueeze(2) * values_in_order(u, order)  # (batch, directions, planes, length, channels)
-    y = sum_in_natural_order(_scan(pushed, step, A, write, read), order)
-    if D is not None:
-        y = y + D.to(dtype).sum(0) * u
-    return y
+    return directional_by(_scan, u, delta, A, B, C, D, order)
 
 
 def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
@@ -74,9 +61,6 @@ def _scan(pushed: Tensor, step: Tensor, A: Tensor, write: Tensor, read: Tensor) 
     """Outputs (batch, directions, planes, length, channels), all arguments in scan order, `pushed` = delta u."""
     batch, directions, planes, length, channels = pushed.shape
     start = pushed.new_zeros(batch, directions, planes, channels, A.shape[-1])
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        # The batch may be a symbol, and the graph should stay short: sqrt(length) chunks of sqrt(length) steps.
-        return _segment(start, pushed, step, A, write, read, math.isqrt(length))[0]
     elements = start.numel()
     lanes = (_CPU_ELEMENTS if pushed.device.type == "cpu" else _GPU_ELEMENTS) // elements
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in (pushed, step, A, write, read))):
@@ -100,13 +84,8 @@ def _segment(
 ) -> tuple[Tensor, Tensor]:
     """Outputs of a stretch of tokens that begins in state `start`, and the state it ends in."""
     length = step.shape[2]
-    tokens = -(-length // max(chunks, 1))
-    chunks = -(-length // tokens)
-    # A padded token has delta = 0: its decay is one and it pushes nothing, so that it changes no state.
-    pad = (0, 0, 0, tokens * chunks - length)
-    step, write, read, pushed = (
-        functional.pad(x, pad).unflatten(-2, (chunks, tokens)) for x in (step, write, read, pushed)
-    )  # (batch, directions, [planes,] chunks, tokens, F)
+    step, write, read, pushed = in_chunks(max(chunks, 1), step, write, read, pushed)
+    chunks = step.shape[2]
     rate = A.unsqueeze(1)  # (directions, 1, channels, states)
     gates = read.unsqueeze(2).unsqueeze(-2).unbind(4)  # per token (batch, directions, 1, chunks, 1, states)
     h = start.unsqueeze(3) if chunks == 1 else torch.zeros_like(start).unsqueeze(3)
@@ -118,7 +97,7 @@ def _segment(
         y.append((h * C_t).sum(-1))
     if chunks > 1:
         elapsed = step.cumsum(3).unbind(3)  # per token (batch, directions, chunks, channels)
-        inherited, end = _chain(start, h, torch.exp(elapsed[-1].unsqueeze(-1) * rate))
+        inherited, end = chain(start, h, torch.exp(elapsed[-1].unsqueeze(-1) * rate))
         for t, since in enumerate(elapsed):
             gate = torch.exp(since.unsqueeze(-1) * rate).unsqueeze(2) * gates[t]
             y[t] = y[t] + (gate * inherited).sum(-1)
@@ -127,7 +106,17 @@ def _segment(
     return torch.stack(y, 4).flatten(3, 4)[:, :, :, :length], end
 
 
-def _chain(start: Tensor, ends: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+def in_chunks(wanted: int, *tensors: Tensor) -> list[Tensor]:
+    """(..., length, F) -> (..., chunks, tokens, F), with at most as many chunks as wanted."""
+    length = tensors[0].shape[-2]
+    tokens = -(-length // wanted)
+    chunks = -(-length // tokens)
+    # A padded token has delta = 0: its decay is one and it pushes nothing, so that it changes no state.
+    pad = (0, 0, 0, tokens * chunks - length)
+    return [functional.pad(x, pad).unflatten(-2, (chunks, tokens)) for x in tensors]
+
+
+def chain(start: Tensor, ends: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """States in which the chunks begin, from the end states they reach alone and their total decays; and the last end.
 
     `start` (batch, directions, planes, channels, states); `ends` has the chunks at dimension 3, `decay` at 2.
