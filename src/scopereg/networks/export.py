@@ -36,8 +36,8 @@ CONVENTIONS = {
     "inputs": "slice (B, H, W) and volume (B, D, H, W), grey values in [0, 1], voxels of one size along all axes",
     "pose": "volume point = rotation (B, 3, 3) @ slice point + translation (B, 3), in voxels from the centre of each "
     "axis, x = W, y = H, z = D; slice points have z = 0",
-    "coordinates": "(B, 3, H/8, W/8), where the cells of the slice lie, x y z in cells of 8 voxels from the centre",
-    "evidence": "(B, H/8, W/8), weights of the cells in the fit, positive",
+    "coordinates": "(B, 3, H', W'), H' = H/8 rounded up: where cells of the slice lie, x y z in cells of 8 voxels",
+    "evidence": "(B, H', W'), weights of the cells in the fit, positive",
 }
 
 Model = Callable[[Tensor, Tensor], "list[Tensor]"]
@@ -101,6 +101,8 @@ def export_network(
     network: nn.Module, shape: tuple[int, int, int], path: Path, facts: dict[str, Any] | None = None
 ) -> None:
     """Write `network` for volumes of `shape` (D, H, W) and any batch size, with `facts` for `read_export`."""
+    for library in ("onnx", "onnxscript") if path.name.endswith(".onnx") else ():
+        _need(library)
     told = json.dumps({"format": FORMAT, "shape": shape, **CONVENTIONS, **(facts or {})})
     inputs = tuple(_images(2, shape, seed=0))
     batch = torch.export.Dim("batch", min=1, max=4096)
@@ -111,8 +113,6 @@ def export_network(
     if path.name.endswith(".pt2"):
         torch.export.save(program, path, extra_files={FACTS: told})
         return
-    for library in ("onnx", "onnxscript"):
-        _need(library)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations are nothing that a user could act on

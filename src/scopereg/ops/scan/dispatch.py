@@ -79,7 +79,7 @@ def _choose(inputs: Sequence[Tensor]) -> str:
 def _tracing() -> bool:
     """Whether the call is being recorded or transformed (compile, export, vmap, forward AD) rather than run."""
     transformed = torch._C._functorch.maybe_current_level() is not None
-    return recorded.recording() or transformed or forward_ad._current_level >= 0
+    return recorded.recording() or torch.jit.is_tracing() or transformed or forward_ad._current_level >= 0
 
 
 def _obstacle(name: str, kind: str) -> str | None:

@@ -21,8 +21,11 @@ states = torch_backend.states
 
 
 def recording() -> bool:
-    """Whether what is computed now is written down rather than done."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    """Whether what is computed now is written down rather than done.
+
+    Not by `torch.jit.trace`, with which fvcore counts operations: scans are left out of its count, products are not.
+    """
+    return torch.compiler.is_compiling()
 
 
 def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:

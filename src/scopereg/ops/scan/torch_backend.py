@@ -61,6 +61,9 @@ def _scan(pushed: Tensor, step: Tensor, A: Tensor, write: Tensor, read: Tensor) 
     """Outputs (batch, directions, planes, length, channels), all arguments in scan order, `pushed` = delta u."""
     batch, directions, planes, length, channels = pushed.shape
     start = pushed.new_zeros(batch, directions, planes, channels, A.shape[-1])
+    if torch.jit.is_tracing():
+        # The batch may be a symbol, and the graph should stay short: sqrt(length) chunks of sqrt(length) steps.
+        return _segment(start, pushed, step, A, write, read, math.isqrt(length))[0]
     elements = start.numel()
     lanes = (_CPU_ELEMENTS if pushed.device.type == "cpu" else _GPU_ELEMENTS) // elements
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in (pushed, step, A, write, read))):
