@@ -88,6 +88,16 @@ def test_words_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> N
     assert options.magnitude == DemoOptions().magnitude
 
 
+@pytest.mark.parametrize("verb", ["register", "track", "live", "convert", "view"])
+def test_the_size_of_a_pixel_goes_by_either_name(verb: str) -> None:
+    words = {"register": ["frame.png", "volume.nii"], "track": ["frames", "volume.nii"], "live": ["volume.nii"]}
+    short, long = (
+        parse(verb, [*words.get(verb, ["pose.json"]), name, "0.3", "0.4"]) for name in ("--spacing", "--spacing-mm")
+    )
+    assert short == long
+    assert long.spacing == (0.3, 0.4)
+
+
 def test_a_positional_option_may_stand_in_the_file_and_be_overruled(tmp_path: Path) -> None:
     config = tmp_path / "phantom.yaml"
     config.write_text("anatomy: abdomen\nshape: [8, 32, 32]\nspacing_mm: null\n")

@@ -22,6 +22,7 @@ from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, Journal, evaluate, file_name
+from scopereg.evaluation.statistics import tail
 from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_slice
 from scopereg.images import Frame, Volume
 from scopereg.networks import create
@@ -240,7 +241,11 @@ def test_the_verb_evaluates_a_stored_set_and_says_what_is_wrong(
     assert files == [f"tiny-fold0-pm{pm}-{protocol}-identity.csv" for pm in (2, 3) for protocol in ("honest", "paper")]
     facts = json.loads((tmp_path / "out" / files[0]).read_text().splitlines()[0][2:])
     assert facts["settings"]["part"] == "test"
-    assert "identity" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    rows, _ = read_results(tmp_path / "out" / files[0])
+    far = tail([row.mtre_mm for row in rows])
+    line = next(line.split() for line in said.splitlines() if line.split()[:3] == ["honest", "2", "identity"])
+    assert line[5:7] == [f"{far.p95:.2f}", f"{far.maximum:.2f}"]  # the numbers of scopereg compare
     assert main(["evaluate", "echo", "--methods", "nothing"]) == 2
     assert main(["evaluate", "folder", "--methods", "identity"]) == 2
     assert capsys.readouterr().err.count("To mend it") == 2

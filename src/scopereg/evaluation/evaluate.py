@@ -20,6 +20,7 @@ from scopereg.evaluation import methods
 from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
+from scopereg.evaluation.statistics import tail
 from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
 from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 from scopereg.options.evaluation import EvaluateOptions
@@ -121,8 +122,8 @@ def _table(paths: list[Path], title: str) -> Table:
 
 
 def _summary(rows: list[FrameResult]) -> list[str]:
-    errors = sorted(row.mtre_mm for row in rows)
-    p95 = errors[min(len(errors) - 1, round(0.95 * (len(errors) - 1)))]
+    errors = [row.mtre_mm for row in rows]
+    far = tail(errors)
     good = sum(not is_failure(row, SUCCESS_MM) for row in rows)
     first = rows[0]
     return [
@@ -131,8 +132,8 @@ def _summary(rows: list[FrameResult]) -> list[str]:
         first.method,
         str(len(rows)),
         f"{sum(errors) / len(errors):.2f}",
-        f"{p95:.2f}",
-        f"{errors[-1]:.2f}",
+        f"{far.p95:.2f}",
+        f"{far.maximum:.2f}",
         f"{good / len(rows):.1%}",
         _ok(rows),
         f"{sum(row.time_ms for row in rows) / len(rows):.0f}",

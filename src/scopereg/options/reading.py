@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from scopereg.options.words import Spacing, VolumeSpacing
+
 
 @dataclass(frozen=True)
 class FrameReading:
     """What a frame's file may leave open."""
 
-    spacing: tuple[float, ...] = ()
+    spacing: Spacing = ()
     """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
     region: int | None = None
     """Ultrasound region of a DICOM image, where it has several pictures."""
@@ -22,7 +24,7 @@ class FrameReading:
 class VolumeReading:
     """What a volume's file may leave open."""
 
-    volume_spacing: tuple[float, ...] = ()
+    volume_spacing: VolumeSpacing = ()
     """Size of a voxel in mm, x y z, where the volume's file does not tell."""
     volume_index: int | None = None
     """Point in time, where the volume's file holds several."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from scopereg.options.reading import FrameReading, VolumeReading
-from scopereg.options.words import ConventionName, DeviceName, Folder, MaybeFile, PoseFormat
+from scopereg.options.words import ConventionName, DeviceName, Folder, MaybeFile, PoseFormat, Spacing
 from scopereg.registration.track_settings import TrackSettings
 
 
@@ -113,7 +113,7 @@ class ConvertOptions:
     """poses.csv of scopereg register, for a PLUS sequence."""
     index: int | None = None
     """Number of the frame in a cine or stack, or point in time of a volume, from 0."""
-    spacing: tuple[float, ...] = ()
+    spacing: Spacing = ()
     """Size of a pixel or voxel in mm, x y (z); needed where the file does not tell."""
     region: int | None = None
     """Ultrasound region of a DICOM image, where it has several pictures."""

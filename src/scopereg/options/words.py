@@ -22,3 +22,7 @@ _OUTPUT = arg(aliases=["-o"])
 Folder = Annotated[Path, _OUTPUT]
 File = Annotated[Path, _OUTPUT]
 MaybeFile = Annotated[Path | None, _OUTPUT]
+
+# Sizes by either name: --spacing is shorter, spacing_mm is what Python calls it.
+Spacing = Annotated[tuple[float, ...], arg(aliases=["--spacing-mm"])]
+VolumeSpacing = Annotated[tuple[float, ...], arg(aliases=["--volume-spacing-mm"])]
