@@ -46,7 +46,9 @@ def library_versions() -> dict[str, str]:
 
 
 def library_version(name: str) -> str | None:
-    """The installed version, or None."""
+    """The installed version, or None; that of torch with its build (+cpu, +cu130), which its package may not tell."""
+    if name == "torch":
+        return str(torch.__version__)
     try:
         return version(name)
     except PackageNotFoundError:
