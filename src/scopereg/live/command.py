@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 from scopereg.io.files import output_folder
@@ -130,7 +130,7 @@ def _show(options: LiveOptions, loop: Loop, scene: Scene, server: Server | None)
 
 def _workers(options: LiveOptions, scene: Scene) -> int:
     """Frames at once. A frame hardly uses two cores, and threads of one frame wait for each other at every step."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     if options.workers is not None and not 1 <= options.workers <= _MOST_WORKERS:
         raise ScopeRegError(f"{options.workers} at once", where="--workers", fix=f"choose 1 to {_MOST_WORKERS}")
     workers = options.workers or (2 if scene.may_overlap and cores > 1 else 1)
