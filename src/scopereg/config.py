@@ -104,5 +104,5 @@ def _own_help(options: type[Any]) -> dict[str, str]:
         if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            found[item.target.id] = str(following.value.value)
+            found[item.target.id] = " ".join(str(following.value.value).split())  # on one line, however written
     return found
