@@ -99,8 +99,8 @@ def test_a_network_that_gives_nan_is_not_written(quick: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_side_planes_export(tmp_path: Path) -> None:
     network = create("tri-plane").eval()
-    export_network(network, SHAPE, tmp_path / "m.pt2")
-    agreement = compare(network, tmp_path / "m.pt2", SHAPE, seed=1)
+    export_network(network, SHAPE, tmp_path / "m.onnx")
+    agreement = compare(network, tmp_path / "m.onnx", SHAPE, seed=1)
     assert agreement.voxels < 1e-3
     assert agreement.degrees < 1e-3
 

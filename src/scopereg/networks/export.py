@@ -21,7 +21,7 @@ from scopereg.geometry import geodesic_angle_deg
 from scopereg.io.files import atomic_path
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
-from scopereg.networks.weights import load_network, read_stored, shipped, weights_file, weights_sha256
+from scopereg.networks.weights import network_of, read_stored, shipped, weights_file, weights_sha256
 from scopereg.options.models import ExportOptions
 from scopereg.progress import say
 from scopereg.provenance import provenance
@@ -94,7 +94,7 @@ def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
     with weights_file(model) as path:
         stored = read_stored(path)
         facts = {"name": Path(model).stem, "network": stored.network, "options": stored.options, **stored.facts}
-        return load_network(path), {**facts, "weights_sha256": weights_sha256(stored.tensors)}
+        return network_of(stored, path), {**facts, "weights_sha256": weights_sha256(stored.tensors)}
 
 
 def export_network(

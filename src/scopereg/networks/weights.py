@@ -81,7 +81,11 @@ def save_changes(
 
 def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     """The network of a file, in float32 and ready for inference."""
-    stored = read_stored(path)
+    return network_of(read_stored(path), path).to(device)
+
+
+def network_of(stored: Stored, path: Path | str) -> nn.Module:
+    """The network of what was read from `path`."""
     tensors, network = stored.tensors, networks.create(stored.network, **stored.options)
     wanted = network.state_dict()
     problems = [f"{key} is missing" for key in wanted.keys() - tensors.keys()]
@@ -98,7 +102,7 @@ def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Mod
             fix="use weights that this version of scopereg wrote, or install the version that wrote them",
         )
     network.load_state_dict({key: value.to(wanted[key].dtype) for key, value in tensors.items()})
-    return network.to(device).eval()
+    return network.eval()
 
 
 def read_facts(path: Path | str) -> dict[str, Any]:
