@@ -7,6 +7,7 @@ needs SimpleITK, rich or the command line.
 
 from __future__ import annotations
 
+import csv
 import json
 import zipfile
 from collections import defaultdict
@@ -26,6 +27,7 @@ from scopereg.geometry import VoxelPoses
 FORMAT = "scopereg-development-set-1"
 VOLUMES_AT_ONCE = 8
 QUICK_FRAMES, QUICK_ALONE = 32, 16  # of a set; fewer where every frame has a volume of its own
+CURVE = ("weights", "step", "minutes", "set", "frames", "mean_mm", "median_mm", "p95_mm", "within_3_mm")
 _PARTS = ("volume", "frames", "rotation", "translation")
 
 
@@ -126,7 +128,8 @@ def stacked(made: DevelopmentSet) -> list[dict[str, Any]]:
     """A set as entries of `load_quick_sets`."""
     alike: dict[tuple[int, ...], list[Case]] = defaultdict(list)
     for case in made.cases:
-        alike[(*case.volume.shape, *case.frames.shape)].append(case)
+        shapes = (*case.volume.shape, *case.frames.shape)
+        alike[shapes].append(case)
     return [
         {
             "name": made.name,
@@ -193,3 +196,17 @@ def quick_summary(errors_mm: dict[str, Tensor]) -> dict[str, dict[str, float]]:
         }
         for name, values in errors_mm.items()
     }
+
+
+def append_curve(path: Path, errors_mm: dict[str, Tensor], weights: str, step: int | str, minutes: float | str) -> None:
+    """A row per set at the end of a CSV file of learning curves, which `learning_curves.py` draws."""
+    rows = quick_summary(errors_mm)
+    fresh = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, CURVE, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        for name, numbers in rows.items():
+            told = {key: f"{value:.6g}" for key, value in numbers.items()}
+            writer.writerow({"weights": weights, "step": step, "minutes": minutes, "set": name, **told})
