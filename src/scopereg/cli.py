@@ -100,7 +100,7 @@ VERBS = {
     "train": Verb(
         "scopereg.options.training:TrainOptions",
         "scopereg.training.run:run",
-        "train a network on phantoms or on data of your own",
+        "train a network on random worlds, phantoms or data of your own",
         "scopereg train camus --data CAMUS/database_nifti -o out/camus",
     ),
     "calibrate": Verb(
@@ -138,6 +138,12 @@ VERBS = {
         "scopereg.data.export:run",
         "write phantom patients as NIfTI",
         "scopereg data phantom prostate --count 3 -o phantoms",
+    ),
+    "data worlds": Verb(
+        "scopereg.options.data:WorldsOptions",
+        "scopereg.data.export:run_worlds",
+        "write random worlds as NIfTI",
+        "scopereg data worlds --count 3 -o worlds",
     ),
 }
 

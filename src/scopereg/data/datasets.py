@@ -15,13 +15,15 @@ from scopereg.data.muregpro import load_muregpro
 from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, save_set
+from scopereg.data.worlds.sets import NAME as WORLDS
+from scopereg.data.worlds.sets import USUAL_SHAPE, make_worlds
 from scopereg.errors import ScopeRegError, did_you_mean
 
 PUBLISHED = {
     "camus": ("CAMUS", "https://www.creatis.insa-lyon.fr/Challenge/camus/"),
     "muregpro": ("mu-RegPro", "https://muregpro.github.io/"),
 }
-NAMES = (*ANATOMIES, *PUBLISHED, "folder")
+NAMES = (*ANATOMIES, WORLDS, *PUBLISHED, "folder")
 
 
 def load_dataset(
@@ -39,10 +41,10 @@ def load_dataset(
     keep: Path | None = None,
     progress: Progress | None = None,
 ) -> VolumeSet:
-    """The volumes of a dataset: read from `path`, or if they are phantoms made on `device` and stored in `keep`.
+    """The volumes of a dataset: read from `path`, or if they are phantoms or worlds made on `device`.
 
-    `count`, `frames` and `magnitude` are for phantoms, `size` is for CAMUS, `shape` for phantoms and folders. A folder
-    that `save_set` wrote is opened as it is.
+    Phantoms are stored in `keep`. `count`, `frames` and `magnitude` are for what is made, `size` is for CAMUS, `shape`
+    for what is made and for folders. A folder that `save_set` wrote is opened as it is.
     """
     if name not in NAMES:
         raise ScopeRegError(
@@ -56,6 +58,10 @@ def load_dataset(
         _refuse_path(name, path)
         wanted = {"count": count, "frames": frames, "magnitude": magnitude, "shape": shape}
         volumes = _kept_phantoms(name, wanted, device, keep, progress)
+    elif name == WORLDS:
+        _refuse_path(name, path)
+        sizes: dict[str, Any] = {"frames": frames, "magnitude": magnitude, "shape": shape or USUAL_SHAPE}
+        volumes = make_worlds(count, **sizes, device=device, progress=progress)
     elif path is None:
         raise no_path(name, f"scopereg train {name} --data FOLDER")
     elif name == "camus":

@@ -171,7 +171,8 @@ def _pixels_inside(
     rotation: Tensor, translation: Tensor, shape: tuple[int, int, int], slice_shape: tuple[int, int]
 ) -> Tensor:
     """Number (B, H) of pixels of each row that lie inside, from where the row enters and leaves the volume."""
-    half = (torch.tensor(shape[::-1], device=rotation.device, dtype=rotation.dtype) - 1) / 2 + _BORDER
+    # Made there: a copy from the host would wait for the device, and could not be recorded in a graph.
+    half = torch.stack([rotation.new_full((), (n - 1) / 2 + _BORDER) for n in shape[::-1]])
     y = centred_axis(slice_shape[0], device=rotation.device, dtype=rotation.dtype)
     slope, start = rotation[:, None, :, 0], rotation[:, None, :, 1] * y[:, None] + translation[:, None]  # x, y, z last
     # Along a row, start + x slope meets the two faces of an axis at two values of x.

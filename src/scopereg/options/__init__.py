@@ -1,7 +1,7 @@
 """Every option of every verb, declared once: the command line, YAML files and docs/cli.md derive from these.
 
     first_steps     demo, doctor
-    data            data check, data prepare, data phantom
+    data            data check, data prepare, data phantom, data worlds
     training        train, grid
     models          calibrate, adapt, export
     evaluation      evaluate, compare, report, bench

@@ -93,3 +93,23 @@ class PhantomOptions:
     """Seed of the first patient."""
     device: DeviceName = "auto"
     """Where tensors live."""
+
+
+@dataclass(frozen=True)
+class WorldsOptions:
+    """Write random worlds, as `train worlds` draws them: a volume and frames of each, as NIfTI, PNG and JSON."""
+
+    output: Folder = Path("out/worlds")
+    """Folder; each world gets a folder of its own in it."""
+    count: int = 1
+    """Worlds; world k has seed + k."""
+    frames: int = 4
+    """Frames of each volume, every one another acquisition."""
+    magnitude: float = 10.0
+    """Largest pose offset, in voxels and degrees on each axis; small volumes have smaller ones."""
+    shape: tuple[int, int, int] = (32, 128, 128)
+    """Voxels of the volume, D H W; a voxel is called a millimetre."""
+    seed: int = 0
+    """Seed of the first world."""
+    device: DeviceName = "auto"
+    """Where tensors live."""

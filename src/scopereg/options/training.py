@@ -17,7 +17,7 @@ class RunOptions:
     """What a run works on, where its results go and on which devices."""
 
     dataset: Positional[DatasetName] = "echo"
-    """Phantoms of an anatomy (echo, prostate, abdomen), a dataset as published, or a folder of volumes of your own."""
+    """Phantoms (echo, prostate, abdomen), random worlds, a dataset as published, or a folder of volumes of your own."""
     data: Path | None = None
     """Folder of the dataset as published, or of a set stored with save_set; phantoms need none."""
     output: Folder = Path("out/train")
@@ -42,7 +42,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class TrainOptions(TrainSettings, RunOptions):
-    """Train a network on phantoms, CAMUS, mu-RegPro or volumes of your own; resumes what was interrupted.
+    """Train a network on random worlds, phantoms, CAMUS, mu-RegPro or a folder; resumes what was interrupted.
 
     --preset fast or paper sets the defaults of the options below; single options win over it.
     """

@@ -9,7 +9,7 @@ from tyro.conf import arg
 
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
-DatasetName = Literal["echo", "prostate", "abdomen", "camus", "muregpro", "folder"]
+DatasetName = Literal["echo", "prostate", "abdomen", "worlds", "camus", "muregpro", "folder"]
 SourceName = Literal["camus", "muregpro", "folder"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FormatName = Literal["md", "latex", "csv", "all"]

@@ -17,8 +17,8 @@ import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader, IterableDataset
 
-from scopereg.data.splits import Split, split_set
 from scopereg.data.store import VolumeSet
+from scopereg.data.worlds import WorldRanges
 from scopereg.devices import memory_in_words, resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
@@ -28,10 +28,10 @@ from scopereg.provenance import library_version, provenance
 from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
 from scopereg.training.module import PoseTraining, network_options
 from scopereg.training.objectives import OBJECTIVES
-from scopereg.training.presets import with_length
+from scopereg.training.presets import preset, with_length
 from scopereg.training.progress import Display
 from scopereg.training.settings import TrainSettings, differences, from_plain, plain
-from scopereg.training.source import check_volumes
+from scopereg.training.task import Task, volumes_task, worlds_task
 from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
 
 MODEL, CHECKPOINT, RUN = "model.safetensors", "last.ckpt", "run.json"
@@ -61,43 +61,58 @@ def train(
     """
     # A prepared set may go by a name of its own.
     dataset = "muregpro" if volumes.facts.get("dataset") == "mu-RegPro" else volumes.name
-    settings, machine = with_length(settings or TrainSettings(), dataset), machine or Machine()
-    check_volumes(volumes, settings)
-    folder = output_folder(folder)
-    split = split_set(volumes, settings.fold, settings.seed)
-    facts = _facts(volumes, split, settings, machine)
+    settings = with_length(settings or TrainSettings(), dataset)
+    return fit(volumes_task(volumes, settings), settings, folder, machine, quiet=quiet)
+
+
+def train_worlds(
+    settings: TrainSettings | None = None,
+    folder: Path | str = "out/train",
+    machine: Machine | None = None,
+    *,
+    ranges: WorldRanges | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """As `train`, on random worlds (`scopereg.data.worlds`) that are drawn while training."""
+    settings = with_length(settings or preset("fast", dataset="worlds"), "worlds")
+    return fit(worlds_task(settings, ranges), settings, folder, machine, quiet=quiet)
+
+
+def fit(
+    task: Task, settings: TrainSettings, folder: Path | str, machine: Machine | None = None, *, quiet: bool = False
+) -> dict[str, Any]:
+    """Train on what a task tells, or go on with the run in the folder."""
+    folder, machine = output_folder(folder), machine or Machine()
+    facts = _facts(task, settings, machine)
     found = _found_run(folder, settings, facts)
     if found is not None and found.get("finished"):
         return found
     device = resolve_device(machine.device)
     memory = memory_in_words("train", lambda: _kept(folder), _LESS_MEMORY)
     with memory, Display(quiet) as display:
-        run = _Run(volumes, split, settings, folder, device, facts, display)
+        run = _Run(task, settings, folder, device, facts, display)
         run.fit(machine)
     return run.report()
 
 
 class _Run:
-    """One call of `train`: the module, what it writes and when."""
+    """One call of `fit`: the module, what it writes and when."""
 
     def __init__(
         self,
-        volumes: VolumeSet,
-        split: Split,
+        task: Task,
         settings: TrainSettings,
         folder: Path,
         device: torch.device,
         facts: dict[str, Any],
         display: Display,
     ) -> None:
-        self.volumes, self.split, self.settings, self.folder = volumes, split, settings, folder
+        self.task, self.settings, self.folder = task, settings, folder
         self.facts, self.display, self.device = facts, display, device
-        examples = make_examples(
-            volumes.subset(split.validation).to(device), magnitude=settings.magnitude, seed=settings.seed
-        )
+        examples = make_examples(task.validation(device), magnitude=task.magnitude, seed=settings.seed)
         self.module = PoseTraining(
             settings,
-            volumes.subset(split.train),
+            task,
             examples,
             on_step=display.step,
             on_validated=self.keep,
@@ -120,7 +135,7 @@ class _Run:
                 module.average,
                 self.folder / MODEL,
                 name=self.settings.network,
-                options=network_options(self.settings, self.volumes.shape),
+                options=network_options(self.settings, self.task.shape),
                 facts=facts,
             )
         # The checkpoint comes last: a run that is killed in between repeats a validation, it does not skip one.
@@ -141,15 +156,16 @@ class _Run:
         finished = module.schedule.finished(state.step, state.seconds)
         content = {**self.facts, "finished": finished, "progress": asdict(state)}
         if module.trainer.is_global_zero:  # another process may come here before the weights are written
-            if finished and self.settings.test:
+            if finished and self.settings.test and self.task.test is not None:
                 content["test"] = self.test()
             write_text(self.folder / RUN, json.dumps(content, indent=2) + "\n")
         return content
 
     def test(self) -> dict[str, Any]:
         """Errors of the kept network on the held-out part, beside no registration at all."""
-        part = self.volumes.subset(self.split.test).to(self.device)
-        examples = make_examples(part, magnitude=self.settings.magnitude, seed=self.settings.seed)
+        assert self.task.test is not None
+        part = self.task.test(self.device)
+        examples = make_examples(part, magnitude=self.task.magnitude, seed=self.settings.seed)
         network = load_network(self.folder / MODEL, self.device)
         return {
             protocol: {
@@ -218,18 +234,13 @@ def _strategy(network: str) -> str:
     return "ddp_find_unused_parameters_true" if network in OBJECTIVES else "ddp"
 
 
-def _facts(volumes: VolumeSet, split: Split, settings: TrainSettings, machine: Machine) -> dict[str, Any]:
+def _facts(task: Task, settings: TrainSettings, machine: Machine) -> dict[str, Any]:
     """What run.json and the weights say of their making."""
     return {
-        "dataset": volumes.name,
-        "data": volumes.facts,
-        "volumes": {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
-        "shape": list(volumes.shape),
-        "spacing_mm": volumes.spacing_mm,
-        "split_sha256": split.sha256(volumes.patients),
+        **task.facts,
         "settings": plain(settings),
         "machine": asdict(machine),
-        **provenance(seed=settings.seed, data_sha256=volumes.sha256(), device=str(resolve_device(machine.device))),
+        **provenance(seed=settings.seed, data_sha256=task.data_sha256, device=str(resolve_device(machine.device))),
     }
 
 

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from scopereg import networks
 from scopereg.data.frames import PROTOCOLS
-from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import load_network
 from scopereg.training.presets import PAPER
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings, plain
-from scopereg.training.source import FrameSource
-from scopereg.training.step import CapturedStep, PlainStep, Weights, seed_draws
+from scopereg.training.shapes import StepByShape
+from scopereg.training.step import PlainStep, Weights, seed_draws
+from scopereg.training.task import Task
 from scopereg.training.validation import Examples, errors_mm, summarise
 
 Shape = tuple[int, int, int]
@@ -54,7 +54,7 @@ class PoseTraining(lightning.LightningModule):
     def __init__(
         self,
         settings: TrainSettings,
-        train: VolumeSet,
+        task: Task,
         examples: Examples,
         *,
         on_step: Callable[[PoseTraining], None] | None = None,
@@ -63,9 +63,9 @@ class PoseTraining(lightning.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.settings, self.train_set, self.examples = settings, train, examples
+        self.settings, self.task, self.examples = settings, task, examples
         self.on_step, self.on_validated, self.on_stopped = on_step, on_validated, on_stopped
-        self.network = create_network(settings, train.shape)
+        self.network = create_network(settings, task.shape)
         self.average = copy.deepcopy(self.network).requires_grad_(False)
         self.state = Progress()
         self.stop_asked = False
@@ -81,12 +81,12 @@ class PoseTraining(lightning.LightningModule):
 
     def on_fit_start(self) -> None:
         devices = self.trainer.world_size
-        self.schedule = Schedule.from_settings(self.settings, len(self.train_set), devices)
-        self.source = FrameSource(self.train_set.to(self.device), self.settings, self.global_rank)
+        self.schedule = Schedule.from_settings(self.settings, self.task.epoch, devices)
+        self.source = self.task.source(self.device, self.global_rank)
         self.examples = self.examples._replace(volumes=self.examples.volumes.to(self.device))
         alone = devices == 1
         plain = PlainStep(self.weights) if alone else PlainStep(self.weights, self.manual_backward)
-        self.step = CapturedStep(plain) if self.settings.capture and alone and self.device.type == "cuda" else plain
+        self.step = StepByShape(plain) if self.settings.capture and alone and self.device.type == "cuda" else plain
         self._since = time.monotonic() - self.state.seconds
         self._counted = self.state.step
         # A run that was killed between its last checkpoint and run.json has no step left.

@@ -25,6 +25,8 @@ PAPER = TrainSettings(
     average=0.0,
     bfloat16=False,
 )
+# Random worlds: offsets up to 20, a curriculum for fresh weights, a longer average for a longer run.
+WORLDS: dict[str, Any] = {"magnitude": 20.0, "curriculum": 6000, "average": 0.9995, "validate_every": 2000}
 PRESETS = MappingProxyType({"fast": FAST, "paper": PAPER})  # of scope-reg and the arms of its ablation
 
 FAST_MINUTES = 9.0
@@ -51,6 +53,8 @@ def preset(name: str, network: str = "scope-reg", dataset: str = "camus") -> Tra
     settings = replace(PRESETS.get(name, FAST), network=network)
     if settings.preset == "paper" and network == "cross-attention-heads":
         return replace(settings, learning_rate=1e-4)  # twice that of the other arms (supplement)
+    if dataset == "worlds":
+        settings = replace(settings, **WORLDS)
     if network not in _OWN:
         return settings
     own = {"warmup": 0, "clip": 0.0, **_OWN[network]}

@@ -19,6 +19,8 @@ from scopereg.data.frames import PROTOCOLS
 from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import VolumeSet
+from scopereg.data.worlds.sets import NAME as WORLDS
+from scopereg.data.worlds.sets import USUAL_SHAPE
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -31,7 +33,7 @@ from scopereg.training.source import PROMPTED
 try:
     from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-    from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, Machine, train
+    from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, Machine, train, train_worlds
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] != "pytorch_lightning":
         raise
@@ -55,10 +57,12 @@ def run(options: TrainOptions) -> int:
     folder = output_folder(options.output)
     quiet = getattr(rank_zero_only, "rank", 0) != 0  # one process of several speaks
     finished_before = _is_finished(folder)
-    volumes = _load(options, quiet)
     machine = Machine(options.device, options.devices, options.nodes)
     try:
-        result = train(volumes, options.settings(), folder, machine, quiet=quiet)
+        if options.dataset == WORLDS and options.data is None:
+            result = train_worlds(options.settings(), folder, machine, quiet=quiet)
+        else:
+            result = train(_load(options, quiet), options.settings(), folder, machine, quiet=quiet)
     except KeyboardInterrupt:
         result = {"finished": False}
     if not quiet:
@@ -136,10 +140,11 @@ def _how_to_resume(folder: Path) -> str:
 
 
 def _show(result: dict[str, Any], folder: Path, console: Console) -> None:
-    model, shape = folder / MODEL, " ".join(map(str, result["shape"]))
+    model, shape = folder / MODEL, " ".join(map(str, result.get("shape", USUAL_SHAPE)))
     kept = read_facts(model)
-    counts = ", ".join(f"{count} {part}" for part, count in result["volumes"].items())
-    title = f"{result['settings']['network']} on {result['dataset']} ({counts}), weights of step {kept['step']}"
+    counts = ", ".join(f"{count} {part}" for part, count in result.get("volumes", {}).items())
+    data = f"{result['dataset']} ({counts})" if counts else result["dataset"]
+    title = f"{result['settings']['network']} on {data}, weights of step {kept['step']}"
     table = Table(title=title, title_justify="left", box=SIMPLE)
     for heading in ("part", "protocol"):
         table.add_column(heading)

@@ -37,6 +37,8 @@ class TrainSettings:
     """honest: every frame is another acquisition. paper: frames are cut out of the volume itself, zeros outside."""
     magnitude: float = 10.0
     """Largest pose offset, in voxels and degrees on each axis."""
+    curriculum: int = 0
+    """Steps over which worlds go from easy to as hard as they get; 0 begins with the hardest (worlds alone)."""
     minutes: float | None = None
     """Train for this long, schedules follow the clock; instead of epochs."""
     epochs: int | None = None
@@ -99,7 +101,16 @@ class TrainSettings:
             _need(getattr(self, name) >= 1, name, getattr(self, name), "pass at least 1")
         for name in ("learning_rate", "magnitude", "lever_voxels", "reach", "plateau_factor"):
             _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
-        zero_or_more = ("warmup", "clip", "weight_decay", "decay_power", "coordinates", "flow", "elasticity")
+        zero_or_more = (
+            "warmup",
+            "curriculum",
+            "clip",
+            "weight_decay",
+            "decay_power",
+            "coordinates",
+            "flow",
+            "elasticity",
+        )
         for name in (*zero_or_more, "plateau_patience"):
             _need(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "pass 0 or more")
         _need(0 <= self.average < 1, "average", self.average, "pass 0 (none) or a decay below 1, such as 0.999")

@@ -1,0 +1,99 @@
+"""draw_worlds: a batch of worlds, the volume of each and frames of it whose poses are known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scopereg.data.worlds.acquisition import scan_frames, scan_volumes
+from scopereg.data.worlds.draws import Draws
+from scopereg.data.worlds.fields import Box
+from scopereg.data.worlds.ranges import Shape, WorldRanges, check_shape
+from scopereg.data.worlds.structures import add_bodies, add_shadowing, add_sheets, add_tubes
+from scopereg.data.worlds.sweep import draw_sweep
+from scopereg.data.worlds.tissue import blend_labels, draw_fields
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import MIN_INSIDE, VoxelPoses, check_magnitude, inside_fraction, rotation_from_euler_deg
+
+_TRIES = 6  # poses drawn for a frame, of which the first that shows enough of the volume is taken
+_RANGES = WorldRanges()
+
+
+class WorldBatch(NamedTuple):
+    """Worlds as a scanner shows them; frames of a world follow each other."""
+
+    frames: Tensor  # (n F, H, W) in [0, 1]
+    volumes: Tensor  # (n, D, H, W) in [0, 1]
+    rotation: Tensor  # (n F, 3, 3), frame to volume
+    translation: Tensor  # (n F, 3), centred voxels
+    belongs: Tensor  # (n F,) bool, frames of this world and not of another
+
+
+@torch.no_grad()
+def draw_worlds(
+    count: int,
+    frames: int,
+    shape: Shape,
+    generator: torch.Generator,
+    *,
+    magnitude: float = 10.0,
+    ranges: WorldRanges = _RANGES,
+) -> WorldBatch:
+    """`count` worlds with volumes of `shape` (D, H, W) and `frames` frames each, on the generator's device.
+
+    Poses are within +-magnitude voxels and degrees of the middle of the volume. The state of the generator alone
+    decides what is drawn; on one kind of device it is the same to the last bit.
+    """
+    _check(count, frames, shape, magnitude)
+    box, draws = Box(shape), Draws(count, generator)
+    maps = draw_tissue(box, ranges, draws)
+    sweep = draw_sweep(box, ranges, draws)
+    scanned = scan_volumes(maps, box, sweep, ranges, draws)
+    each = Draws(count * frames, generator)
+    poses = draw_poses(each, magnitude, shape, ranges)
+    images = scan_frames(maps, box, scanned, poses, ranges, each)
+    found = sweep.where_frames_lie(poses, box)
+    belongs = torch.ones(count * frames, dtype=torch.bool, device=generator.device)
+    if ranges.negative_chance:
+        belongs = ~each.chance(ranges.negative_chance)
+        images = torch.where(belongs[:, None, None], images, images.roll(frames, 0))  # those of the world before
+    return WorldBatch(images, scanned.volumes.contiguous(), *found, belongs)
+
+
+def draw_tissue(box: Box, ranges: WorldRanges, draws: Draws) -> Tensor:
+    """Maps (worlds, 3, *nodes) of a batch of anatomies."""
+    fields = draw_fields(box, ranges, draws)
+    tissue, maps = blend_labels(fields, ranges, draws), draws.with_axes(3)
+    for add in (add_bodies, add_tubes, add_sheets, add_shadowing):
+        add(tissue, fields, ranges, maps)
+    return tissue.stacked()
+
+
+def draw_poses(draws: Draws, magnitude: float, shape: Shape, ranges: WorldRanges) -> VoxelPoses:
+    """Poses whose frames show enough of the volume; offsets of each are within a share of the magnitude of its own.
+
+    As `sample_poses`, but without asking the device how many were good: of several tries the first good one is taken,
+    and where none is, the last one drawn back to the middle.
+    """
+    numbers = draws.uniform((-1.0, 1.0), _TRIES, 6) * draws.uniform(ranges.offset, 1, 1) * magnitude
+    numbers = torch.cat([numbers, numbers[:, -1:] * 0.3], 1)  # (B, tries + 1, 6)
+    flat = numbers.flatten(0, 1)
+    inside = inside_fraction(rotation_from_euler_deg(flat[:, 3:]), flat[:, :3], shape)
+    good = (inside >= MIN_INSIDE).unflatten(0, (draws.count, -1))
+    good[:, -1] = True
+    first = good.int().argmax(1)
+    chosen = numbers.gather(1, first[:, None, None].expand(-1, 1, 6))[:, 0]
+    return VoxelPoses(rotation_from_euler_deg(chosen[:, 3:]), chosen[:, :3])
+
+
+def _check(count: int, frames: int, shape: Shape, magnitude: float) -> None:
+    if count < 1 or frames < 1:
+        raise ScopeRegError(
+            f"{count} worlds with {frames} frames",
+            where="draw_worlds(count, frames)",
+            fix="ask for at least one of each",
+        )
+    check_shape(shape, "draw_worlds(shape)")
+    check_magnitude(magnitude, "draw_worlds")

@@ -1,0 +1,86 @@
+"""WorldSource: training batches of random worlds, drawn on the device; from easy to hard, in several shapes."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import torch
+
+from scopereg.data.phantom.anatomy.draws import stream_seed
+from scopereg.data.store import VolumeSet
+from scopereg.data.worlds import WorldRanges, draw_worlds
+from scopereg.data.worlds.ranges import Shape, greatest_offset
+from scopereg.data.worlds.recorded import RecordedWorlds
+from scopereg.data.worlds.sets import make_worlds
+from scopereg.training.settings import TrainSettings
+from scopereg.training.source import Batch, Source
+
+VALIDATION_MAGNITUDE = 10.0
+VALIDATION_WORLDS, VALIDATION_FRAMES, VALIDATION_SEED = 48, 4, 1_000_000  # training draws from other streams
+STAGES = 8  # of the curriculum
+_EASIEST_OFFSET = 0.3  # of the magnitude, where the curriculum begins
+
+
+class WorldSource(Source):
+    """Batches of worlds. All steps of one draw have one shape; `rank` separates the processes of one run."""
+
+    def __init__(
+        self, device: torch.device, settings: TrainSettings, rank: int = 0, ranges: WorldRanges | None = None
+    ) -> None:
+        super().__init__(device, settings)
+        self.rank, self.ranges = rank, ranges or WorldRanges()
+        self._recorded = RecordedWorlds(device) if device.type == "cuda" and settings.capture else None
+
+    def draw(self, index: int) -> Batch:
+        settings = self.settings
+        difficulty = self.difficulty(index * self.steps_at_once)
+        ranges = self.ranges.eased(difficulty)
+        shape = self.shape(index)
+        largest = settings.magnitude * (_EASIEST_OFFSET + (1 - _EASIEST_OFFSET) * difficulty)
+        sizes = (self.steps_at_once * settings.batch // settings.frames_per_volume, settings.frames_per_volume, shape)
+        within: dict[str, Any] = {"magnitude": greatest_offset(shape, largest, ranges), "ranges": ranges}
+        seed = stream_seed("training worlds", settings.seed, self.rank, index)
+        if self._recorded is not None:
+            drawn = self._recorded.draw(seed, *sizes, **within)
+        else:
+            drawn = draw_worlds(*sizes, torch.Generator(self.device).manual_seed(seed), **within)
+        return Batch(drawn.frames, drawn.volumes, drawn.rotation, drawn.translation)
+
+    def difficulty(self, step: int) -> float:
+        """How hard worlds are at a step, 0 to 1, in a few stages: each of them is recorded once."""
+        if not self.settings.curriculum:
+            return 1.0
+        return min(1.0, math.floor(step / self.settings.curriculum * STAGES) / STAGES)
+
+    def shape(self, index: int) -> Shape:
+        """The shape of a draw, by seed and index alone; the same on all processes, which wait for each other."""
+        shapes, chances = zip(*self.ranges.shapes, strict=True)
+        picks = random.Random(stream_seed("shapes of worlds", self.settings.seed, index))
+        (shape,) = picks.choices(shapes, chances)
+        return tuple(shape)
+
+
+def validation_worlds(shape: Shape, ranges: WorldRanges, device: torch.device) -> VolumeSet:
+    """Worlds that are never trained on, with frames of each."""
+    return make_worlds(
+        VALIDATION_WORLDS,
+        seed=VALIDATION_SEED,
+        frames=VALIDATION_FRAMES,
+        magnitude=VALIDATION_MAGNITUDE,
+        shape=shape,
+        device=device,
+        ranges=ranges,
+    )
+
+
+def grid_facts(ranges: WorldRanges, magnitude: float) -> dict[str, Any]:
+    """The sizes in voxels that a network trained on these worlds knows, for whoever makes grids for it."""
+    planes = [shape[0] for shape, _ in ranges.shapes]
+    sides = [side for shape, _ in ranges.shapes for side in shape[1:]]
+    return {
+        "frame_voxels": [min(sides), max(sides)],
+        "volume_voxels": [min(planes), max(max(planes), max(sides))],
+        "magnitude_voxels": magnitude,
+    }

@@ -1,0 +1,109 @@
+"""Training on random worlds: batches by step, from easy to hard, in several shapes, interrupted and resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from scopereg.data.worlds import WorldRanges
+from scopereg.errors import ScopeRegError
+from scopereg.networks.weights import load_network, read_facts
+from scopereg.training import task as tasks
+from scopereg.training import worlds
+from scopereg.training.fitting import MODEL, train_worlds
+from scopereg.training.presets import preset
+from scopereg.training.worlds import STAGES, WorldSource, grid_facts
+
+SHAPES = (((16, 32, 32), 0.5), ((24, 32, 40), 0.5))
+RANGES = WorldRanges(shapes=SHAPES)
+SETTINGS = replace(
+    preset("fast", dataset="worlds"), epochs=1, batch=4, frames_per_volume=2, curriculum=8, validate_every=4, looks=2
+)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def few_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "VALIDATION_WORLDS", 2)
+    monkeypatch.setattr(tasks, "WORLDS_IN_AN_EPOCH", 32)  # eight steps of four frames
+
+
+def test_the_preset_of_worlds_has_a_curriculum_and_wide_offsets() -> None:
+    assert preset("fast", dataset="worlds").curriculum > 0
+    assert preset("fast", dataset="worlds").magnitude == 20
+    assert preset("fast", dataset="camus").curriculum == 0
+
+
+def test_a_step_draws_the_same_batch_whenever_it_is_asked_for() -> None:
+    source, other = (WorldSource(CPU, SETTINGS, ranges=RANGES) for _ in range(2))
+    first = [source.batch(step) for step in (0, 3)]
+    assert torch.equal(other.batch(3).slices, first[1].slices)
+    assert torch.equal(other.batch(0).volumes, first[0].volumes)
+    assert not torch.equal(WorldSource(CPU, SETTINGS, 1, RANGES).batch(0).slices, first[0].slices)
+
+
+def test_every_shape_occurs_and_processes_agree_on_it() -> None:
+    source, other = WorldSource(CPU, SETTINGS, ranges=RANGES), WorldSource(CPU, SETTINGS, 1, RANGES)
+    found = [source.shape(index) for index in range(40)]
+    assert set(found) == {shape for shape, _ in SHAPES}
+    assert found == [other.shape(index) for index in range(40)]
+
+
+def test_worlds_get_harder_by_stages_until_the_curriculum_ends() -> None:
+    source = WorldSource(CPU, replace(SETTINGS, curriculum=800), ranges=RANGES)
+    levels = [source.difficulty(step) for step in range(0, 1000, 10)]
+    assert levels[0] == 0
+    assert levels[-1] == 1
+    assert levels == sorted(levels)
+    assert len(set(levels)) == STAGES + 1
+    assert WorldSource(CPU, replace(SETTINGS, curriculum=0), ranges=RANGES).difficulty(0) == 1
+
+
+def test_easy_batches_have_small_offsets() -> None:
+    wide = WorldRanges(shapes=(((16, 128, 128), 1.0),), offset=(1.0, 1.0))
+    settings = replace(SETTINGS, batch=8, frames_per_volume=8, curriculum=100)
+    first, last = (WorldSource(CPU, settings, ranges=wide).batch(step) for step in (0, 100))
+    assert float(first.translation.abs().max()) <= 0.3 * settings.magnitude
+    assert float(last.translation.abs().max()) > 0.5 * settings.magnitude
+
+
+def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(tmp_path: Path) -> None:
+    run = train_worlds(SETTINGS, tmp_path, ranges=RANGES, quiet=True)
+    assert run["finished"]
+    facts = read_facts(tmp_path / MODEL)
+    assert facts["grid"] == grid_facts(RANGES, 20.0)
+    assert facts["grid"]["frame_voxels"] == [32, 40]
+    assert "spacing_mm" not in facts
+    again = replace(SETTINGS, start=tmp_path / MODEL, curriculum=0, epochs=1)
+    further = train_worlds(again, tmp_path / "more", ranges=RANGES, quiet=True)
+    assert further["minutes_before"] == pytest.approx(facts["minutes"])
+
+
+def test_an_interrupted_run_goes_on_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train_worlds(SETTINGS, tmp_path / "whole", ranges=RANGES, quiet=True)
+    original = WorldSource.draw
+
+    def killed(self: WorldSource, index: int):  # type: ignore[no-untyped-def]
+        if index == 6:
+            raise RuntimeError("killed")
+        return original(self, index)
+
+    monkeypatch.setattr(WorldSource, "draw", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
+    monkeypatch.setattr(WorldSource, "draw", original)
+    resumed = train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
+    assert resumed["progress"]["step"] == whole["progress"]["step"] == 8
+    one, two = (load_network(tmp_path / name / MODEL).state_dict() for name in ("whole", "part"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_other_ranges_are_other_data(tmp_path: Path) -> None:
+    train_worlds(SETTINGS, tmp_path, ranges=RANGES, quiet=True)
+    with pytest.raises(ScopeRegError, match="other data"):
+        train_worlds(SETTINGS, tmp_path, ranges=replace(RANGES, fan_chance=0.1), quiet=True)
+    with pytest.raises(ScopeRegError, match="curriculum"):
+        train_worlds(replace(SETTINGS, curriculum=3), tmp_path, ranges=RANGES, quiet=True)
