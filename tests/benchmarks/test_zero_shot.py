@@ -16,6 +16,7 @@ import torch
 import zero_shot
 from learning_curves import draw_curves, read_curves
 from quick_sets import Case, append_curve
+from zero_shot_table import markdown
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import sample_poses, sample_slice
@@ -118,6 +119,20 @@ def test_curves_are_drawn_in_the_order_of_their_minutes(tmp_path: Path) -> None:
     append_curve(path, {"liver": torch.ones(3)}, "universal", 5, "")
     assert read_curves(path) == {"liver": [(10.0, 4.0), (20.0, 2.0)]}
     assert draw_curves(read_curves(path), tmp_path / "curve.png").stat().st_size > 5000
+
+
+def test_the_page_shows_the_best_of_each_set_in_bold() -> None:
+    numbers = {"start_mm": "8.1", "mean_low_mm": "1", "mean_high_mm": "2", "within_3_low": "0.8", "within_3_high": "1"}
+    row = {"set": "liver", "magnitude": "10", "frames": "48", "patients": "5", "within_3_mm": "0.9", **numbers}
+    rows = [
+        {**row, "method": "echo", "mean_mm": "2.5", "ms": "100"},
+        {**row, "method": "simpleitk-mi", "mean_mm": "1.5", "ms": "900"},
+        {**row, "method": "echo", "mean_mm": "0.5", "ms": "100", "magnitude": "20"},
+    ]
+    head, _, liver, times = markdown(rows, "10").splitlines()
+    assert head.index("simpleitk-mi") < head.index("echo")
+    assert "48, 5 | 8.1 | **1.50** (1.0 to 2.0)<br>90 % (80 to 100) | 2.50 (1.0" in liver
+    assert times.endswith("| 900 | 100 |")
 
 
 def test_references_lie_where_a_volume_shows_something(tmp_path: Path) -> None:
