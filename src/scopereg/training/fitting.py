@@ -6,7 +6,7 @@ import csv
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,17 +71,24 @@ def train_worlds(
     machine: Machine | None = None,
     *,
     ranges: WorldRanges | None = None,
+    watch: Callable[[PoseTraining], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """As `train`, on random worlds (`scopereg.data.worlds`) that are drawn while training."""
     settings = with_length(settings or preset("fast", dataset="worlds"), "worlds")
-    return fit(worlds_task(settings, ranges), settings, folder, machine, quiet=quiet)
+    return fit(worlds_task(settings, ranges), settings, folder, machine, watch=watch, quiet=quiet)
 
 
 def fit(
-    task: Task, settings: TrainSettings, folder: Path | str, machine: Machine | None = None, *, quiet: bool = False
+    task: Task,
+    settings: TrainSettings,
+    folder: Path | str,
+    machine: Machine | None = None,
+    *,
+    watch: Callable[[PoseTraining], None] | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
-    """Train on what a task tells, or go on with the run in the folder."""
+    """Train on what a task tells, or go on with the run in the folder; `watch` is called after each validation."""
     folder, machine = output_folder(folder), machine or Machine()
     facts = _facts(task, settings, machine)
     found = _found_run(folder, settings, facts)
@@ -90,7 +97,7 @@ def fit(
     device = resolve_device(machine.device)
     memory = memory_in_words("train", lambda: _kept(folder), _LESS_MEMORY)
     with memory, Display(quiet) as display:
-        run = _Run(task, settings, folder, device, facts, display)
+        run = _Run(task, settings, folder, device, facts, display, watch)
         run.fit(machine)
     return run.report()
 
@@ -106,9 +113,10 @@ class _Run:
         device: torch.device,
         facts: dict[str, Any],
         display: Display,
+        watch: Callable[[PoseTraining], None] | None,
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.facts, self.display, self.device = facts, display, device
+        self.facts, self.display, self.device, self.watch = facts, display, device, watch
         examples = make_examples(task.validation(device), magnitude=task.magnitude, seed=settings.seed)
         self.module = PoseTraining(
             settings,
@@ -141,6 +149,8 @@ class _Run:
         # The checkpoint comes last: a run that is killed in between repeats a validation, it does not skip one.
         self.save(module)
         self.display.validated(module)
+        if self.watch is not None:
+            self.watch(module)
 
     def save(self, module: PoseTraining) -> None:
         """The checkpoint, and whose it is."""

@@ -34,11 +34,12 @@ class GreyMap(NamedTuple):
     contrast: Tensor  # of the speckle, 1 for a single view
     dynamic_range_db: Tensor
     gain_db: Tensor
+    gamma: Tensor  # exponent of the grey values between black and white
 
     def grey(self, echo_db: Tensor, speckle: Tensor) -> Tensor:
         """Grey values of echoes (B, ...) through complex speckle (B, ...)."""
         ones = (-1,) + (1,) * (echo_db.ndim - 1)
-        contrast, span, gain = (value.reshape(ones) for value in self)
+        contrast, span, gain = (value.reshape(ones) for value in self[:3])
         level = echo_db + gain + contrast * _DB * torch.log(speckle.abs().clamp_min(1e-3))
         return (1 + level / span).clamp(_DARKEST, 1.2)
 
@@ -64,7 +65,9 @@ def scan_volumes(maps: Tensor, box: Box, sweep: Sweep, ranges: WorldRanges, draw
     speckle = _draw_speckle(box, ranges, draws)
     compounded = draws.chance(ranges.compounded_chance)
     contrast = torch.where(compounded, draws.uniform(ranges.compounded), draws.uniform((0.7, 1.0)))
-    grey_map = GreyMap(contrast, draws.uniform(ranges.dynamic_range_db), draws.uniform(ranges.gain_db))
+    numbers = (draws.uniform(bounds) for bounds in (ranges.dynamic_range_db, ranges.gain_db, ranges.log_gamma))
+    span_db, gain_db, log_gamma = numbers
+    grey_map = GreyMap(contrast, span_db, gain_db, log_gamma.exp())
     maps_draws = draws.with_axes(3)
     shadowed = maps_draws.chance(ranges.shadow_chance)
     rays = probes.rays()
@@ -73,7 +76,7 @@ def scan_volumes(maps: Tensor, box: Box, sweep: Sweep, ranges: WorldRanges, draw
     grey = _smoothed(grey, maps_draws.uniform((0.0, ranges.smoothing)), maps_draws.chance(ranges.thick_chance))
     black, white = _ends(grey)
     white = torch.maximum(white, black + _LEAST_SPAN)
-    volumes = _stretched(grey, black, white) ** maps_draws.uniform(ranges.log_gamma).exp()
+    volumes = _stretched(grey, black, white) ** grey_map.gamma[:, None, None, None]
     foreign = maps_draws.chance(ranges.foreign_chance)
     volumes = torch.where(foreign, _foreign_contrast(tissue[:, 2], draws), volumes)
     seen = rays.inside[:, None] & sweep.filled(rays, ranges, draws)
@@ -109,7 +112,7 @@ def scan_frames(
     own_scale = draws.chance(ranges.own_scale_chance)
     ends = zip(_ends(grey), (per_frame(scanned.black), per_frame(scanned.white)), strict=True)
     black, white = (torch.where(own_scale, own_end, end) for own_end, end in ends)
-    frames = _stretched(grey, black, torch.maximum(white, black + _LEAST_SPAN))
+    frames = _stretched(grey, black, torch.maximum(white, black + _LEAST_SPAN)) ** grey_map.gamma[:, None, None]
     mismatch = MismatchOptions(clean_chance=ranges.frame_clean_chance)
     frames, _ = honest_frames(frames, draws.generator, unseen=False, mismatch=mismatch, rays=rays)
     return frames
@@ -121,7 +124,7 @@ def _varied(grey_map: GreyMap, ranges: WorldRanges, draws: Draws) -> GreyMap:
     contrast = (grey_map.contrast * draws.uniform((1 - 0.2 * change, 1 + 0.3 * change))).clamp(0.2, 1)
     span = grey_map.dynamic_range_db * draws.uniform((1 - 0.15 * change, 1 + 0.2 * change))
     gain = grey_map.gain_db + draws.uniform((-ranges.frame_gain_db, ranges.frame_gain_db))
-    return GreyMap(contrast, span, gain)
+    return GreyMap(contrast, span, gain, grey_map.gamma * draws.uniform((-0.2 * change, 0.2 * change)).exp())
 
 
 def _draw_speckle(box: Box, ranges: WorldRanges, draws: Draws) -> Tensor:

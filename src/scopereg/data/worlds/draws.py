@@ -25,9 +25,8 @@ class Draws:
 
     def uniform(self, bounds: Range, *more: int) -> Tensor:
         """Uniform numbers (count, *more, 1, ...)."""
-        low, high = bounds
-        numbers = torch.rand(self.count, *more, *self._ones, generator=self.generator, device=self.device)
-        return low + (high - low) * numbers
+        numbers = torch.empty(self.count, *more, *self._ones, device=self.device)
+        return numbers.uniform_(*bounds, generator=self.generator)  # one launch
 
     def log_uniform(self, bounds: Range, *more: int) -> Tensor:
         """Numbers whose logarithms are uniform."""

@@ -115,7 +115,8 @@ class WorldRanges:
     dynamic_range_db: Range = (38.0, 70.0)
     gain_db: Range = (4.0, 16.0)
     smoothing: float = 0.9
-    log_gamma: Range = (-0.3, 0.3)
+    log_gamma: Range = (-0.3, 0.8)
+    """Logarithm of the exponent of the grey map: most scanners leave the greater part of an image dark."""
     shadow_chance: float = 0.7
     """Probability that attenuation shows, in a volume and in a frame."""
     fan_chance: float = 0.45
@@ -151,7 +152,7 @@ class WorldRanges:
     elevation: Range = (0.5, 6.0)
     """Thickness of the plane that a frame averages over."""
     frame_gain_db: float = 4.0
-    frame_clean_chance: float = 0.4
+    frame_clean_chance: float = 0.45
     """Probability that no further mismatch is added to a frame."""
     own_scale_chance: float = 0.5
     """Probability that a frame's grey values are scaled by its own percentiles instead of the volume's."""

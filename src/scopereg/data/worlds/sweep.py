@@ -30,7 +30,7 @@ class Sweep:
         maps, (depth, height, width) = draws.with_axes(3), self.points.shape[1:4]
         z = torch.linspace(-1, 1, depth, device=draws.device)[:, None, None]
         # A probe that is tilted sees a wedge: narrow at its face, wide behind.
-        face, opening = maps.uniform((0.15, 0.8)), maps.uniform((0.4, 1.6))
+        face, opening = maps.uniform((0.3, 0.9)), maps.uniform((0.4, 1.6))
         wedge = z.abs() <= face + opening * rays.depth[:, None]
         seen = torch.where(maps.chance(ranges.wedge_chance), wedge, True)
         coarse = draws.normal(1, 4, 6, 6)

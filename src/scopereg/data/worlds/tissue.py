@@ -33,17 +33,18 @@ class Tissue:
         self.foreign = torch.lerp(self.foreign, foreign.expand_as(self.foreign), inside)
         self.attenuation_db = self.attenuation_db * (1 - inside) + attenuation_db * inside
 
-    def brighten(self, where: Tensor, echo_db: Tensor | float, foreign: Tensor | float = 0.0) -> None:
-        """Add echo where `where` is 1."""
-        self.echo_db = torch.addcmul(self.echo_db, where, torch.as_tensor(echo_db, device=where.device))
-        self.foreign = torch.addcmul(self.foreign, where, torch.as_tensor(foreign, device=where.device))
+    def brighten(self, where: Tensor, echo_db: Tensor | float, foreign: Tensor | None = None) -> None:
+        """Add echo where `where` is 1, and to what another modality shows."""
+        self.echo_db = self.echo_db + where * echo_db
+        if foreign is not None:
+            self.foreign = torch.addcmul(self.foreign, where, foreign)
 
 
 def blend_labels(fields: Fields, ranges: WorldRanges, draws: Draws) -> Tissue:
     """Tissues that share the world among them: each has a field, and the largest one fills the place."""
     count, maps = ranges.labels, draws.with_axes(3)
     present = maps.chance(maps.uniform(ranges.label_chance, 1), count)
-    present[:, :2] = True
+    present[:, :2].fill_(True)
     absent = torch.where(present, 0.0, -1e4)
     scores = torch.addcmul(absent, fields.draw(count, ranges.label_width), maps.uniform(ranges.label_sharpness, 1))
     share = torch.softmax(scores, 1)

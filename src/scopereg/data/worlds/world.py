@@ -82,7 +82,7 @@ def draw_poses(draws: Draws, magnitude: float, shape: Shape, ranges: WorldRanges
     flat = numbers.flatten(0, 1)
     inside = inside_fraction(rotation_from_euler_deg(flat[:, 3:]), flat[:, :3], shape)
     good = (inside >= MIN_INSIDE).unflatten(0, (draws.count, -1))
-    good[:, -1] = True
+    good[:, -1].fill_(True)
     first = good.int().argmax(1)
     chosen = numbers.gather(1, first[:, None, None].expand(-1, 1, 6))[:, 0]
     return VoxelPoses(rotation_from_euler_deg(chosen[:, 3:]), chosen[:, :3])
