@@ -17,8 +17,8 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.locator import Locator
-from scopereg.registration.search import isotropic
 from scopereg.registration.start import Start
+from scopereg.registration.working_grid import isotropic
 
 Case = Any  # of conftest.py
 

@@ -82,7 +82,8 @@ def test_the_place_that_is_most_alike_once_refined_is_taken(echo: Registrar, far
     assert apart_mm(far.frame, found.pose, far.true) < 4
     assert all(found.similarity >= other.similarity for other in found.alternatives)
     # From the worst of the places first: the order in which they come does not matter.
-    worst, *others = reversed((wide := locator.search.session.search(far.frame), *wide.alternatives))  # type: ignore[attr-defined]
+    session = locator.search.prepared(far.frame).session  # type: ignore[attr-defined]
+    worst, *others = reversed((wide := session.search(far.frame), *wide.alternatives))
     again = locator._refined(far.frame, replace(worst, alternatives=tuple(others)))
     assert again.pose.is_close(found.pose, mm=1e-3, deg=1e-3)
 

@@ -216,17 +216,17 @@ def test_verdicts_count_from_where_the_network_looked(prostate: Registrar, large
     gauges = {name: replace(gauge, offset=-3.0, limits={}) for name, gauge in sure.gauges.items()}
     model = replace(prostate, calibration=replace(sure, gauges=gauges))  # all errors are small
     search = Locator(large.volume, model).search
-    inside = search.windows.register(frame, true)  # type: ignore[attr-defined]
+    inside = search.prepared(frame).windows.register(frame, true)  # type: ignore[attr-defined]
     assert inside.ok is True
     assert inside.seen_from is true
     refined = replace(inside, pose=true)
     adapted = Locator(large.volume, replace(model, facts={**model.facts, "window": [40, 64, 64]})).search
-    assert adapted.window.shape == (40, 64, 64)  # type: ignore[attr-defined]
+    assert adapted.prepared(frame).window.shape == (40, 64, 64)  # type: ignore[attr-defined]
     assert adapted.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
     alike = [search.judge_refined(frame, refined) for search in (search, adapted)]  # type: ignore[attr-defined]
     assert alike[0].signs == pytest.approx(alike[1].signs, abs=1e-4)
-    assert search.session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
-    far = search.session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
+    assert search.prepared(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
+    far = search.prepared(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
     assert far.ok is False
     assert "off the middle of the volume" in far.reason
     small = Windows(model, large.phantom)  # its windows are as large as itself
@@ -249,7 +249,7 @@ def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(prostate: R
     (found,) = search.find([frame], [None])
     assert not isinstance(found, ScopeRegError)
     assert found.seen_from is not None
-    first = search.session.register(frame)  # type: ignore[attr-defined]
+    first = search.prepared(frame).session.register(frame)  # type: ignore[attr-defined]
     assert found.seen_from.is_close(first.pose)
     assert apart_mm(frame, found.pose, large.truth[4]) < 4 < apart_mm(frame, first.pose, large.truth[4])
     assert (first.belongs, found.belongs) == (False, True)
@@ -261,7 +261,7 @@ def test_a_probe_is_followed_through_a_large_volume(
     """A wide search until it is found, then from where the motion puts the frames."""
     locator = Locator(large.volume, prostate, wide=True, refine=True)
     wide: list[Frame] = []
-    whole = locator.search.windows.search  # type: ignore[attr-defined]
+    whole = locator.search.prepared(large.frames[0]).windows.search  # type: ignore[attr-defined]
     monkeypatch.setattr(Windows, "search", lambda self, frame: wide.append(frame) or whole(frame))
     tracker = Tracker(locator)
     steps = [tracker.follow(frame, row / 10) for row, frame in enumerate(large.frames)]

@@ -39,6 +39,12 @@ class Calibration:
         """The gauge for poses of the network or refined ones, by signs with or without the spread."""
         return self.gauges[key(stage, agreement)]
 
+    @property
+    def synthetic(self) -> bool:
+        """Whether it was made on images that were drawn, in whole or in part: real ones are harder."""
+        parts = [self.made_on, *self.made_on.get("parts", [])]
+        return any("phantom_seeds" in part for part in parts)
+
     def judge(
         self, stage: Stage, signs: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
     ) -> Verdict:

@@ -15,12 +15,14 @@ from scopereg.images import Frame, Volume, check_content
 from scopereg.io.frames import read_frame
 from scopereg.io.volume_files import read_volume
 from scopereg.registration import search
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.model import Registrar, unit_range
 from scopereg.registration.notes import reader_notes
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner, refine_in
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.search import Found
 from scopereg.registration.start import Start
+from scopereg.registration.working_grid import isotropic
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
 
@@ -29,7 +31,7 @@ def register(
     frame: Frame | Path | str,
     volume: Volume | Path | str,
     *,
-    method: str = "echo",
+    method: str = DEFAULT,
     start: Pose | Path | str | None = None,
     refine: bool = False,
     agreement: bool = False,
@@ -38,7 +40,7 @@ def register(
 ) -> Result:
     """Find `ImageToVolume` of a frame in a volume; either may be a file. `.save("pose.tfm")` writes what it gives.
 
-    `method` is a model of the package (echo, prostate, abdomen), the path of weights (.safetensors), simpleitk-mi,
+    `method` is a model of the package (`registration.model.names()`), the path of weights (.safetensors), simpleitk-mi,
     simpleitk-ncc, elastix, or start: no search. `start` is a pose, a file with one, or "tracker", the place that the
     frame's own file gives it; by default the middle of the volume. `refine` polishes what the method found. With
     `agreement` a network also locates the frame under small changes, for a surer verdict; `wide` lets it look from
@@ -55,14 +57,16 @@ def register(
 class Locator:
     """A method, and refinement after it, in one volume.
 
-    Networks get the volume at the spacing that they were trained with, refinement gets it isotropic; grey values are
-    scaled to [0, 1]. `notes` tell what was done. Poses are those of the files as they are, in LPS mm.
+    Networks get the volume at the spacing that they were trained with or, where they know many, on the working grid of
+    each frame (`registration.working_grid`): then it is prepared when the first frame of a field of view comes, and
+    kept for the next ones. Refinement gets it isotropic; grey values are scaled to [0, 1]. `notes`, and those of
+    each result, tell what was done. Poses are those of the files as they are, in LPS mm.
     """
 
     def __init__(
         self,
         volume: Volume,
-        method: str | Registrar = "echo",
+        method: str | Registrar = DEFAULT,
         *,
         refine: bool = False,
         agreement: bool = False,
@@ -170,7 +174,7 @@ class Refinement:
     """A volume prepared to refine poses in it."""
 
     def __init__(self, volume: Volume, device: str, options: RefineOptions) -> None:
-        self.volume, note = search.isotropic(volume)
+        self.volume, note = isotropic(volume)
         self.notes = (note,) if note else ()
         self.refiner = Refiner(self.volume.array.to(resolve_device(device)), options)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
 from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, shipped, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.result import Result
+from scopereg.registration.working_grid import FieldOfView, KnownSizes
 
 if TYPE_CHECKING:
     from scopereg.registration.session import Session
@@ -68,37 +71,61 @@ class Registrar:
         return int(getattr(self.network, "looks", 1)) > 1
 
     @cached_property
+    def sizes(self) -> KnownSizes | None:
+        """What it knows in voxels; None for networks of one voxel size and shape."""
+        return KnownSizes.of(self.facts)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights."""
         return fingerprint(self.network)
 
-    def prepare(self, volume: Volume, *, agreement: bool = False, recorded: bool = True) -> Session:
+    def prepare(
+        self,
+        volume: Volume,
+        *,
+        frame: Frame | FieldOfView | None = None,
+        agreement: bool = False,
+        recorded: bool = True,
+    ) -> Session:
         """All that depends on the volume alone, computed once: `session.register(frame)` then does the rest.
 
-        The volume must be isotropic; `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as
-        they are, others are scaled by their 1st and 99th percentiles. With `agreement` each frame is also located
-        under four small changes, five times the work, and how far its pose moves enters the verdict on it. For a
-        frame or two it is not worth its while to have the work `recorded` on a GPU.
+        With a `frame`, or the field of view of those to come, the volume is brought to the grid that the network wants
+        for such frames, whatever its voxels are; the session is of its middle where it is larger than what the network
+        is given at once. Without it the volume's own grid is taken. It must be isotropic then, and
+        `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as they are, others are scaled by
+        their 1st and 99th percentiles. With `agreement` each frame is also located under four small changes, five
+        times the work, and how far its pose moves enters the verdict on it. For a frame or two it is not worth its
+        while to have the work `recorded` on a GPU.
         """
+        from scopereg.registration.prepared_volume import on_grid
         from scopereg.registration.session import Session
+        from scopereg.registration.working_grid import middle
 
+        if frame is not None:
+            field = FieldOfView.of(frame) if isinstance(frame, Frame) else frame
+            unit = replace(volume, array=unit_range(volume.array))
+            volume, window, _ = on_grid(self, unit, field)
+            volume = volume if window is None else middle(volume, window)
         return Session(self, volume, agreement=agreement, recorded=recorded)
 
     def register(self, frame: Frame, volume: Volume) -> Result:
         """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.
 
-        For several frames in one volume `prepare` it once.
+        For several frames in one volume `prepare` it once. The volume must be isotropic for a network of one voxel
+        size; one that was trained on many takes any.
         """
         begin = time.perf_counter()
-        with self.prepare(volume) as session:
+        with self.prepare(volume, frame=None if self.sizes is None else frame) as session:
             result = session.register(frame)
-        return replace(result, time_ms=(time.perf_counter() - begin) * 1e3)
+        return replace(result, volume=volume, time_ms=(time.perf_counter() - begin) * 1e3)
 
 
-def load(name: Path | str, device: str = "auto") -> Registrar:
-    """A model of the package by name (`scopereg.load("echo")`), or weights that `scopereg train` wrote, by path.
+def load(name: Path | str = DEFAULT, device: str = "auto") -> Registrar:
+    """A model of the package by name, by default the one for any organ; or weights of `scopereg train`, by path.
 
-    A calibration beside the weights (NAME.calibration.json, see `scopereg calibrate`) comes with them.
+    `scopereg.registration.model.names()` lists those of the package. A calibration beside the weights
+    (NAME.calibration.json, see `scopereg calibrate`) comes with them.
     """
     place = resolve_device(device)
     if str(name) in names():
@@ -156,9 +183,11 @@ def unit_range(array: Tensor) -> Tensor:
     array = array.float()
     if float(array.min()) >= 0 and float(array.max()) <= 1:
         return array
-    ordered = array.flatten().sort().values
-    low, high = (ordered[round(share * (len(ordered) - 1))] for share in (_DARK, _BRIGHT))
-    return ((array - low) / (high - low).clamp_min(1e-6)).clamp(0, 1)
+    ranks = [round(share * (array.numel() - 1)) for share in (_DARK, _BRIGHT)]
+    # Partitioned, not sorted, and scaled in place: a volume may have more than a hundred million voxels.
+    ordered = torch.from_numpy(np.partition(array.detach().cpu().numpy(), ranks, axis=None)[ranks]).to(array.device)
+    low, high = ordered
+    return (array - low).div_((high - low).clamp_min(1e-6)).clamp_(0, 1)
 
 
 def similarity_at(images: Tensor, volume: Tensor, poses: VoxelPoses) -> Tensor:

@@ -6,33 +6,29 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import SimpleITK as sitk
-import torch
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.geometry import Pose
-from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume, pose_to_voxels
+from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.registration import model as models
 from scopereg.registration.calibration import largest_offset
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.classical.placement import place
 from scopereg.registration.classical.simple_itk import correlation_at
 from scopereg.registration.model import Registrar, frame_on_grid
+from scopereg.registration.prepared_volume import PreparedVolume, PreparedVolumes
 from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.session import Session
-from scopereg.registration.windows import UNLIKE, Windows
+from scopereg.registration.windows import UNLIKE
+from scopereg.registration.working_grid import FieldOfView, KnownSizes
 
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 START = "start"
 _SAME = {"centre": START}
-_MOST_VOXELS = 2**24  # of a volume that is made isotropic: refinement keeps 15 numbers for each
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
-_MOST_NETWORK_VOXELS = 2**22  # eight times those of the models of the package
 
 
 class Search(Protocol):
@@ -118,7 +114,7 @@ class ClassicalSearch:
 
 
 class NetworkSearch:
-    """A network, in the volume at the spacing that the network was trained with."""
+    """A network, in the volume on the grid that it wants: that of its training, or the working grid of each frame."""
 
     together, worth = 8, 16
 
@@ -126,39 +122,36 @@ class NetworkSearch:
         if wide and agreement:
             raise ScopeRegError("it is asked for with --agreement", where="--wide", fix="leave one of them out")
         self.model, self.wide = model, wide
-        self.volume, note = as_trained(model, volume)
-        self.window = window_of(model, self.volume)
-        words = (note, _unlike_training(model, self.window, wide), _calibrated_on(model))
+        self._volumes = PreparedVolumes(model, volume, agreement=agreement)
+        words = [_calibrated_on(model)]
+        if model.sizes is None:  # then the grid does not depend on the frames: it is made before the first one comes
+            prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
+            words = [prepared.note, _unlike_training(model, prepared.window, wide), *words]
         self.notes = tuple(text for text in words if text)
-        self.session = model.prepare(self.window, agreement=agreement)
-        encoded = self.session.prepared if self._whole else None
-        self.windows = Windows(model, self.volume, agreement=agreement, encoded=encoded)
+
+    def prepared(self, frame: Frame) -> PreparedVolume:
+        """The volume as it is prepared for a frame; frames of one field of view share it."""
+        return self._volumes.of(frame)
 
     def find(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
         found: dict[int, Found] = {}
-        unled = [row for row, start in enumerate(starts) if start is None]
-        if unled:
-            found |= zip(unled, self._from_the_middle([frames[row] for row in unled]), strict=True)
-        led = {row: start for row, start in enumerate(starts) if start is not None}
-        if led and self.wide:
+        prepared = [self.prepared(frame) for frame in frames]
+        if self.wide and any(start is not None for start in starts):
             raise ScopeRegError(
                 "it looks around the middle of the volume", where="--wide", fix="leave out --wide, or the start"
             )
-        found |= {row: self._from_a_start(frames[row], start) for row, start in led.items()}
-        return [self._with_note(found[row], frame) for row, frame in enumerate(frames)]
-
-    @property
-    def _whole(self) -> bool:
-        """Whether the session is of all of the volume."""
-        return self.window is self.volume
-
-    @cached_property
-    def _session_of_all(self) -> Session:
-        return self.session if self._whole else self.model.prepare(self.volume, recorded=False)
+        unled = [row for row, start in enumerate(starts) if start is None]
+        for ready in dict.fromkeys(prepared[row] for row in unled):
+            rows = [row for row in unled if prepared[row] is ready]
+            found |= zip(rows, self._from_the_middle(ready, [frames[row] for row in rows]), strict=True)
+        led = {row: start for row, start in enumerate(starts) if start is not None}
+        found |= {row: _from_a_start(prepared[row], frames[row], start) for row, start in led.items()}
+        return [self._with_notes(found[row], frame, prepared[row]) for row, frame in enumerate(frames)]
 
     def judge_refined(self, frame: Frame, result: Result) -> Result:
         """A result whose pose was refined, with a verdict on that where the network's own had one."""
-        session = self.session if result.seen_from is None else self._session_of_all
+        ready = self.prepared(frame)
+        session = ready.session if result.seen_from is None else ready.session_of_all
         return session.judge_refined(frame, result)
 
     def narrow(self) -> NetworkSearch:
@@ -169,71 +162,71 @@ class NetworkSearch:
 
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         """Whether a frame there lies within the offsets of the training, so that it is found from the middle."""
+        sizes, ready = self.model.sizes, self.prepared(frame)
+        if sizes is not None:
+            return _offset(ready, frame, pose) <= sizes.magnitude_voxels
         trained = self.model.facts.get("settings", {}).get("magnitude")
-        if not isinstance(trained, int | float) or not self.windows.covers:
-            return self.windows.covers
-        return largest_offset(*pose_to_voxels(pose, frame_on_grid(frame, self.window), self.window)) <= trained
+        if not isinstance(trained, int | float) or not ready.windows.covers:
+            return ready.windows.covers
+        return _offset(ready, frame, pose) <= trained
 
-    def _from_the_middle(self, frames: Sequence[Frame]) -> Sequence[Found]:
+    def _from_the_middle(self, ready: PreparedVolume, frames: Sequence[Frame]) -> Sequence[Found]:
         if self.wide:
             # Then it may look from anywhere at what is encoded.
-            encoded = self.model.looks_again and self._whole and self.windows.count <= _FEW
-            return [self._widely(frame, encoded) for frame in frames]
-        found = self.session.register_all(frames)
-        if self.windows.covers or not self._whole:
+            encoded = self.model.looks_again and ready.whole and ready.windows.count <= _FEW
+            return [_widely(ready, frame, encoded) for frame in frames]
+        found = ready.session.register_all(frames)
+        if ready.windows.covers or not ready.whole:
             return found
         # The network knows no volumes as large as this one: it looks again at the part that it should know.
-        return [self._seen_again(frame, result) for frame, result in zip(frames, found, strict=True)]
+        return [_seen_again(ready, frame, result) for frame, result in zip(frames, found, strict=True)]
 
-    def _seen_again(self, frame: Frame, result: Result) -> Result:
-        try:
-            return self.windows.register(frame, result.pose)
-        except RegistrationError:  # the volume has nothing there
-            return result
-
-    def _widely(self, frame: Frame, encoded: bool) -> Found:
-        try:
-            if encoded:
-                return self.session.search(frame, room_voxels=self.windows.room_voxels)
-            return self.windows.search(frame)
-        except RegistrationError as error:
-            return error
-
-    def _from_a_start(self, frame: Frame, start: Pose) -> Found:
-        """In the volume as seen from there."""
-        try:
-            return self.windows.register(frame, start)
-        except RegistrationError as error:
-            return error
-
-    def _with_note(self, found: Found, frame: Frame) -> Found:
+    def _with_notes(self, found: Found, frame: Frame, ready: PreparedVolume) -> Found:
         if isinstance(found, ScopeRegError):
             return found
-        return replace(found, notes=(*found.notes, *_cut_note(frame, self.window)))
+        notes = list(_cut_note(frame, ready.window))
+        if self.model.sizes is not None:
+            notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, self.wide)) if text]
+        return replace(found, notes=(*found.notes, *notes))
 
 
-def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
-    """The volume as the network wants it: isotropic, with voxels as in its training; and what was done, in words."""
-    trained = model.facts.get("spacing_mm")
-    spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
-    return isotropic(volume, spacing, most=_MOST_NETWORK_VOXELS, why="as in training" if spacing else "")
+def _seen_again(ready: PreparedVolume, frame: Frame, result: Result) -> Result:
+    try:
+        return ready.windows.register(frame, result.pose)
+    except RegistrationError:  # the volume has nothing there
+        return result
 
 
-def window_of(model: Registrar, volume: Volume) -> Volume:
-    """The middle of a volume, for a network that was adapted to windows of it; others are given all of it."""
-    shape = model.facts.get("window")
-    if not shape or all(n <= most for n, most in zip(volume.shape, shape, strict=True)):
-        return volume
-    starts = [max(0, n - most) // 2 for n, most in zip(volume.shape, shape, strict=True)]
-    rows = [slice(start, start + most) for start, most in zip(starts, shape, strict=True)]
-    moved = volume.direction @ (np.array(starts[::-1]) * volume.spacing_mm)
-    first = np.asarray(volume.origin_mm) + moved
-    return Volume(
-        volume.array[rows[0], rows[1], rows[2]],
-        volume.spacing_mm,
-        first.tolist(),
-        volume.direction,
-        frame_of_reference=volume.frame_of_reference,
+def _widely(ready: PreparedVolume, frame: Frame, encoded: bool) -> Found:
+    try:
+        if encoded:
+            return ready.session.search(frame, room_voxels=ready.windows.room_voxels)
+        return ready.windows.search(frame)
+    except RegistrationError as error:
+        return error
+
+
+def _from_a_start(ready: PreparedVolume, frame: Frame, start: Pose) -> Found:
+    """In the volume as seen from there."""
+    try:
+        return ready.windows.register(frame, start)
+    except RegistrationError as error:
+        return error
+
+
+def _offset(ready: PreparedVolume, frame: Frame, pose: Pose) -> float:
+    """Of a frame at a pose from the middle of the volume, in voxels or degrees, whichever is more."""
+    return largest_offset(*pose_to_voxels(pose, frame_on_grid(frame, ready.window), ready.window))
+
+
+def _part_note(sizes: KnownSizes, ready: PreparedVolume, wide: bool) -> str:
+    """A word where frames may well lie farther off than the network looks."""
+    if wide or max(ready.windows.room_voxels) <= sizes.magnitude_voxels:
+        return ""
+    reach_mm = sizes.magnitude_voxels * ready.volume.isotropic_spacing_mm
+    return (
+        f"the network looks {reach_mm:.0f} mm and {sizes.magnitude_voxels:g} degrees around the middle of the volume, "
+        "or around a start: --wide looks all over it"
     )
 
 
@@ -253,7 +246,7 @@ def _unlike_training(model: Registrar, volume: Volume, wide: bool) -> str:
 
 def _calibrated_on(model: Registrar) -> str:
     """A word where verdicts rest on phantoms: on real frames they promise too much."""
-    if model.calibration is None or "phantom_seeds" not in model.calibration.made_on:
+    if model.calibration is None or not model.calibration.synthetic:
         return ""
     return "errors to expect were learnt on phantoms, real ones may be larger: see scopereg calibrate"
 
@@ -266,19 +259,3 @@ def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:
     return (
         () if fits else (f"the frame, {own} mm, is larger than a plane of the volume, {room} mm: its middle is used",)
     )
-
-
-def isotropic(
-    volume: Volume, spacing_mm: float | None = None, *, most: int = _MOST_VOXELS, why: str = ""
-) -> tuple[Volume, str]:
-    """The volume at one spacing, by default its finest, with at most so many voxels; and what was done, in words."""
-    step = min(volume.spacing_mm) if spacing_mm is None else spacing_mm
-    field_mm3 = float(torch.tensor([max(length, step) for length in volume.extent_mm]).double().prod())
-    coarsest = (field_mm3 / most) ** (1 / 3)
-    if step < coarsest:
-        step, why = coarsest, f"the finest that {most / 1e6:.0f} million voxels allow"
-    if max(abs(own - step) for own in volume.spacing_mm) <= ISOTROPY_TOLERANCE * step:
-        return volume, ""
-    own = " x ".join(f"{size:g}" for size in volume.spacing_mm)
-    reason = f", {why}" if why else ""
-    return volume.resampled(step), f"the volume's voxels of {own} mm are resampled to {step:.4g} mm{reason}"

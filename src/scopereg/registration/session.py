@@ -50,8 +50,19 @@ class Session:
     `with registrar.prepare(volume) as session:` gives the memory back at the end; so do `close` and forgetting it.
     """
 
-    def __init__(self, registrar: Registrar, volume: Volume, *, agreement: bool = False, recorded: bool = True) -> None:
-        """On a GPU frames are located by a recording, unless that is not `recorded`: it pays after some frames."""
+    def __init__(
+        self,
+        registrar: Registrar,
+        volume: Volume,
+        *,
+        agreement: bool = False,
+        recorded: bool = True,
+        encoded: bool = True,
+    ) -> None:
+        """On a GPU frames are located by a recording, unless that is not `recorded`: it pays after some frames.
+
+        A volume that is not `encoded` costs little memory: then the session only judges poses, and locates nothing.
+        """
         check_content(volume)
         begin = time.perf_counter()
         self.volume = volume
@@ -60,14 +71,14 @@ class Session:
         self._reference = unit_range(volume.array).to(registrar.device)
         streaming = registrar.streaming
         self.prepared: Prepared | None = None  # the volume as encoded, of networks that stream
-        if streaming is not None:
-            prepared = self.prepared = streaming.prepare(self._reference)
-            self._grid = prepared.lattice.shape[1:]
-            self._locate: Locate = partial(streaming.locate, prepared)
-            self._locate_from: Callable[..., Any] = partial(streaming.locate_from, prepared)
-        else:
-            _, lattice = pad_volumes(self._reference[None])
-            self._grid = lattice.shape[1:]
+        self._locate: Locate = _not_encoded
+        self._locate_from: Callable[..., Any] = _not_encoded
+        self._grid = pad_volumes(torch.empty(1, *volume.shape, device="meta"))[1].shape[1:]
+        if encoded and streaming is not None:
+            self.prepared = streaming.prepare(self._reference)
+            self._locate = partial(streaming.locate, self.prepared)
+            self._locate_from = partial(streaming.locate_from, self.prepared)
+        elif encoded:
             self._locate = partial(_forward, registrar.network, self._reference[None])
             self._locate_from = self._one_start_alone
         # Other networks may draw random numbers or wait for the GPU.
@@ -279,3 +290,7 @@ def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:
 
 def _closed(*_: Any) -> Any:
     raise ScopeRegError("the session is closed", where="Session", fix="prepare the volume again")
+
+
+def _not_encoded(*_: Any) -> Any:
+    raise ScopeRegError("the volume is not encoded", where="Session", fix="prepare it: registrar.prepare(volume)")

@@ -25,6 +25,7 @@ from scopereg.registration.distance import apart_mm
 from scopereg.registration.model import Registrar, frame_on_grid, similarity_at, unit_range
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.working_grid import MANY_VOXELS
 
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
 _LEAST_PART = 96  # voxels across a part of an encoded volume: smaller ones are little else than border
@@ -36,15 +37,22 @@ class Windows:
     """A volume for a network that looks at parts of it; poses are those of the whole."""
 
     def __init__(
-        self, model: Registrar, volume: Volume, *, agreement: bool = False, encoded: Prepared | None = None
+        self,
+        model: Registrar,
+        volume: Volume,
+        *,
+        shape: tuple[int, int, int] | None = None,
+        agreement: bool = False,
+        encoded: Prepared | None = None,
     ) -> None:
         """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
 
-        `encoded` is the volume as the network prepared it, where somebody has that already.
+        Windows have `shape` (D, H, W), or what the facts of the model say, see `window_shape`. `encoded` is the volume
+        as the network prepared it, where somebody has that already.
         """
         self.model, self.volume, self.agreement = model, volume.to(model.device), agreement
         self._given = encoded
-        self.shape = window_shape(model, volume)
+        self.shape = shape or window_shape(model, volume)
         # What tells the size of a frame that the network is given.
         self._plane = Volume(torch.zeros(self.shape), volume.isotropic_spacing_mm)
 
@@ -135,7 +143,8 @@ class Windows:
     def _first_look(self, image: Tensor, options: WideOptions) -> tuple[VoxelPoses, Tensor]:
         """As `_look`, from starts all over the volume; a large one is encoded once, and looked at in parts."""
         streaming = self.model.streaming
-        if self.covers or streaming is None or min(self.shape[1:]) < _LEAST_PART:
+        large = math.prod(self.volume.shape) > 1.5 * MANY_VOXELS  # too large to be encoded as a whole
+        if self.covers or streaming is None or large or min(self.shape[1:]) < _LEAST_PART:
             return self._look(image, starts(options, self.room_voxels))
         encoded = self._encoded
         corners = part_corners(self.shape, self.volume.shape, streaming.depth_stride, options.step_voxels)

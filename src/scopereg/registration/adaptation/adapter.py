@@ -35,7 +35,8 @@ from scopereg.registration.adaptation.scene import Scene, Shape
 from scopereg.registration.adaptation.settings import AdaptSettings
 from scopereg.registration.adaptation.source import HeldOut, SceneSource
 from scopereg.registration.model import Registrar, unit_range
-from scopereg.registration.search import as_trained
+from scopereg.registration.prepared_volume import as_trained, on_grid
+from scopereg.registration.working_grid import USUAL_VOXELS, FieldOfView, depth_for
 from scopereg.training.progress import Display, duration
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings
@@ -43,7 +44,6 @@ from scopereg.training.step import CapturedStep, PlainStep, Weights
 from scopereg.training.validation import summarise
 
 CHECKS = 8  # looks at the held-out frames, evenly over the run
-USUAL_SHAPE: Shape = (32, 128, 128)  # of networks whose file does not tell what they were trained on
 _WARMUP = 10
 _AVERAGE = 0.998  # at most; after few steps the average is shorter
 _STATISTICS_BATCHES = 8
@@ -119,11 +119,10 @@ class _Run:
         self.network.looks = settings.looks or self.network.looks
         self.parts = choose_parts(settings.parts, self.device)
         self.changed = release(self.network, self.parts)
-        near, note = as_trained(model, replace(volume, array=unit_range(volume.array)))
+        near, trained, note = _near(model, replace(volume, array=unit_range(volume.array)), settings)
         self.notes = (note,) if note else ()
         self.spacing_mm = near.isotropic_spacing_mm
-        trained = model.facts.get("window") or model.facts.get("shape") or USUAL_SHAPE
-        self.scene = Scene.of(near, tuple(trained), settings.magnitude, settings.seed, self.device)
+        self.scene = Scene.of(near, trained, settings.magnitude, settings.seed, self.device)
         self.held_out = HeldOut.of(self.scene, settings.held_out, settings.seed, self.spacing_mm)
         self.training = self._training()
         self.source = SceneSource(self.scene, self.training)
@@ -308,6 +307,24 @@ class _Run:
             "validation": {"frames": self.held_out.frames, "before": self.before, "after": self.after},
             **provenance(seed=self.settings.seed, data_sha256=sha256, device=str(resolve_device(str(self.device)))),
         }
+
+
+def _near(model: Registrar, volume: Volume, settings: AdaptSettings) -> tuple[Volume, Shape, str]:
+    """The volume on the grid that the network is adapted to, the shape it was trained on, and what was done, in words.
+
+    No frame is at hand: a network of many voxel sizes is given frames as large as the planes of the volume, unless the
+    settings tell the voxel size.
+    """
+    sizes, facts = model.sizes, model.facts
+    if sizes is not None and settings.spacing_mm is None:
+        gridded = on_grid(model, volume, FieldOfView.of_planes(volume))
+        assert gridded.window is not None
+        return gridded.volume, gridded.window, gridded.note
+    near, note = as_trained(model, volume)
+    side = min(USUAL_VOXELS, max(near.shape[1:]))
+    usual = sizes.usual_shape if sizes is not None else (depth_for(settings.magnitude), side, side)
+    depth, height, width = facts.get("window") or facts.get("shape") or usual
+    return near, (depth, height, width), note
 
 
 def _check_output(path: Path, base: str) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from scopereg.errors import ScopeRegError
+from scopereg.registration.default_model import DEFAULT
 
 PartsName = Literal["auto", "gates", "decoder", "all"]
 USUAL_MINUTES = 2.0
@@ -17,14 +18,14 @@ USUAL_MINUTES = 2.0
 class AdaptSettings:
     """What decides the outcome of an adaptation, besides the volume."""
 
-    base: Annotated[str, arg(aliases=["--from"])] = "echo"
-    """Weights to start from (also --from): echo, prostate, abdomen, or a .safetensors file of SCoPE-Reg."""
+    base: Annotated[str, arg(aliases=["--from"])] = DEFAULT
+    """Weights to start from (also --from): a model of the package, or a .safetensors file of SCoPE-Reg."""
     minutes: float | None = None
     """Time for everything, reading and writing included; schedules follow the clock. 2 where --steps is not given."""
     steps: int | None = None
     """Adapt for so many steps instead; one seed then gives the same weights again."""
     spacing_mm: float | None = None
-    """Voxel size that the network gets the volume with, here and in use; by default that of its training."""
+    """Voxel size of the volume for the network, here and in use; default: as trained, or 128 along a plane."""
     magnitude: float = 10.0
     """Largest offset of a frame from where it is sought, in voxels and degrees on each axis."""
     parts: PartsName = "auto"

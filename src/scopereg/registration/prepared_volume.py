@@ -1,0 +1,112 @@
+"""PreparedVolume: a volume on the grid that a network wants, encoded once for all frames of one field of view."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from scopereg.images import Frame, Volume
+from scopereg.registration.working_grid import (
+    MANY_VOXELS,
+    FieldOfView,
+    Shape,
+    WorkingGrid,
+    isotropic,
+    middle,
+)
+
+if TYPE_CHECKING:
+    from scopereg.registration.model import Registrar
+    from scopereg.registration.session import Session
+    from scopereg.registration.windows import Windows
+
+_KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
+
+
+class Gridded(NamedTuple):
+    """A volume as a network wants it."""
+
+    volume: Volume  # isotropic
+    window: Shape | None  # what the network is given at once; None: all of it
+    note: str  # what was done to the volume, in words
+
+
+def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
+    """The volume on the grid of the network's training, or on the working grid for frames of a field of view."""
+    sizes = model.sizes
+    if sizes is None:
+        placed, note = as_trained(model, volume)
+        window = model.facts.get("window")
+        return Gridded(placed, None if window is None else _shape(window), note)
+    grid = WorkingGrid.choose(field, volume, sizes)
+    placed, note = grid.place(volume)
+    return Gridded(placed, grid.window, note)
+
+
+def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
+    """The volume as a network of one voxel size wants it: isotropic, as in its training; what was done, in words."""
+    trained = model.facts.get("spacing_mm")
+    spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
+    return isotropic(volume, spacing, most=MANY_VOXELS, why="as in training" if spacing else "")
+
+
+class PreparedVolume:
+    """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere."""
+
+    def __init__(self, model: Registrar, gridded: Gridded, *, agreement: bool = False) -> None:
+        from scopereg.registration.windows import Windows
+
+        self.model, self.volume, self.note = model, gridded.volume, gridded.note
+        self.window = gridded.volume if gridded.window is None else middle(gridded.volume, gridded.window)
+        self.session: Session = model.prepare(self.window, agreement=agreement)
+        encoded = self.session.prepared if self.whole else None
+        shape = None if gridded.window is None else self.window.shape
+        self.windows: Windows = Windows(model, self.volume, shape=shape, agreement=agreement, encoded=encoded)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the session is of all of the volume."""
+        return self.window is self.volume
+
+    @cached_property
+    def session_of_all(self) -> Session:
+        """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
+        from scopereg.registration.session import Session
+
+        return self.session if self.whole else Session(self.model, self.volume, recorded=False, encoded=False)
+
+
+class PreparedVolumes:
+    """One volume, prepared for each field of view when the first frame of it comes; the latest few are kept.
+
+    A network of one voxel size needs the volume prepared only once. Threads may share it.
+    """
+
+    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
+        self._model, self._volume, self._agreement = model, volume, agreement
+        self._made: OrderedDict[WorkingGrid | None, PreparedVolume] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, frame: Frame) -> PreparedVolume:
+        """The volume for a frame."""
+        return self.of_field(FieldOfView.of(frame))
+
+    def of_field(self, field: FieldOfView) -> PreparedVolume:
+        """The volume for frames of a field of view."""
+        sizes = self._model.sizes
+        key = None if sizes is None else WorkingGrid.choose(field, self._volume, sizes)
+        with self._lock:  # a thread that comes second waits for what the first prepares
+            if key not in self._made:
+                gridded = on_grid(self._model, self._volume, field)
+                self._made[key] = PreparedVolume(self._model, gridded, agreement=self._agreement)
+            self._made.move_to_end(key)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back
+            return self._made[key]
+
+
+def _shape(sizes: list[int]) -> Shape:
+    depth, height, width = (int(size) for size in sizes)
+    return depth, height, width
