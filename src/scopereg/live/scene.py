@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import RegistrationError, Result
@@ -21,7 +22,7 @@ from scopereg.registration.tracker import Tracker
 class Plan:
     """How frames are found, in whichever volume."""
 
-    method: str = "echo"
+    method: str = DEFAULT
     refine: bool = False
     agreement: bool = False
     follow: bool = False  # weigh each frame against the motion so far

@@ -9,13 +9,14 @@ from typing import Literal
 from tyro.conf import Positional
 
 from scopereg.options.words import DatasetName, DeviceName, File, Folder, FormatName, PrecisionName, ProtocolName
+from scopereg.registration.default_model import DEFAULT
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Locate the frames of a fold with one or more methods and write one CSV row per frame.
 
-    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package (echo, prostate, abdomen) or a
+    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package by name or a
     .safetensors file, also one of scopereg adapt; `:2` behind a network lets it look twice and `:wide` from many
     starts, `+refine` or `+` and a classical method behind any method goes on from its poses. Rows of a calibrated
     network carry what to expect of the pose. A frame that a classical method cannot locate counts as left where it
@@ -24,7 +25,7 @@ class EvaluateOptions:
 
     dataset: Positional[DatasetName | Literal["sweep"]] = "echo"
     """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
-    methods: tuple[str, ...] = ("identity", "echo")
+    methods: tuple[str, ...] = ("identity", DEFAULT)
     """Methods to evaluate."""
     data: Path | None = None
     """Folder of the dataset as published, a prepared set, or the file of a sweep; phantoms need none."""

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from scopereg.options.reading import FrameReading, VolumeReading
 from scopereg.options.words import DeviceName
+from scopereg.registration.default_model import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class LiveOptions(VolumeReading, FrameReading, PageOptions):
     """Begin paused; the page goes on, or step by step."""
     exit_at_end: bool = False
     """End with the replay; by default the last frame stays on the screen until Ctrl-C."""
-    method: str = "echo"
-    """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    method: str = DEFAULT
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume; takes some hundred ms a frame."""
     agreement: bool = False

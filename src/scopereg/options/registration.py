@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from scopereg.options.reading import FrameReading, VolumeReading
 from scopereg.options.words import ConventionName, DeviceName, Folder, MaybeFile, PoseFormat, Spacing
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.track_settings import TrackSettings
 
 
@@ -27,8 +28,8 @@ class RegisterOptions(VolumeReading, FrameReading):
     """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
-    method: str = "echo"
-    """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
+    method: str = DEFAULT
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
     agreement: bool = False
@@ -73,8 +74,8 @@ class TrackOptions(TrackSettings, VolumeReading, FrameReading):
     """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
     output: Folder = Path("out/track")
     """Folder for the results."""
-    method: str = "echo"
-    """echo, prostate, abdomen, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    method: str = DEFAULT
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
     wide: bool = False
