@@ -188,13 +188,13 @@ def test_held_out_frames_lie_where_the_tracker_says() -> None:
 
 def test_start_poses_are_as_far_from_the_truth_as_asked() -> None:
     truth = sample_poses(200, 30, (64, 64, 64), torch.Generator().manual_seed(5))
-    start = start_poses(truth, 10, seed=1)
+    start = start_poses(truth, 10, 1, (32, 128, 128))
     needed = compose_poses(invert_poses(start), truth)
     numbers = torch.cat([needed.translation, euler_deg_from_rotation(needed.rotation)], 1)
     assert float(numbers.abs().max()) < 10 + 1e-3
     assert float(numbers.std(0).min()) > 5  # uniform in +-10: 5.8
-    assert torch.equal(start.rotation, start_poses(truth, 10, seed=1).rotation)
-    assert not torch.equal(start.rotation, start_poses(truth, 10, seed=2).rotation)
+    assert torch.equal(start.rotation, start_poses(truth, 10, 1, (32, 128, 128)).rotation)
+    assert not torch.equal(start.rotation, start_poses(truth, 10, 2, (32, 128, 128)).rotation)
 
 
 def test_a_pose_found_around_the_start_leads_back_to_the_reference() -> None:

@@ -129,9 +129,7 @@ def frames_on_grid(
     return tuple(Frame(torch.where(seen, v / cover, 0).clamp(0, 1), spacing_mm, origin) for v in values), seen
 
 
-def start_poses(
-    truth: VoxelPoses, magnitude: float, seed: int, shape: tuple[int, int, int] = (32, 128, 128)
-) -> VoxelPoses:
+def start_poses(truth: VoxelPoses, magnitude: float, seed: int, shape: tuple[int, int, int]) -> VoxelPoses:
     """Poses near the true ones: seen from each, the truth is six uniforms within +-magnitude (voxels, degrees).
 
     These draws keep enough of the slice inside a reference of `shape` (D, H, W) cut out around the start, as in

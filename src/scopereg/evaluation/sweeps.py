@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 
@@ -23,20 +24,43 @@ from scopereg.evaluation.runner import (
 )
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.files import output_folder
+from scopereg.networks.encoders import STRIDE
 from scopereg.provenance import tensors_sha256
+from scopereg.registration.working_grid import depth_for
 
-SHAPE = (32, 128, 128)  # of the part of the reference around a start pose
+MOST_PIXELS = 128  # of a frame along a side; its middle is taken where it has more
+SHAPE = (32, MOST_PIXELS, MOST_PIXELS)  # of the tables in docs/results.md: a large frame at a magnitude of 10
 
 
 def sweep_case(
     sweep: TrackedSweep,
     spacing_mm: float,
     *,
-    shape: tuple[int, int, int] = SHAPE,
+    shape: tuple[int, int, int] | None = None,
     held_out: tuple[int, int] = (5, 5),
 ) -> RealCase:
-    """The reference of a sweep and the frames it does not contain, `held_out` blocks of so many; for all methods."""
-    return real_case(sweep, held_out_blocks(len(sweep), *held_out), None, spacing_mm, (shape[1], shape[2]))
+    """The reference of a sweep and the frames it does not contain, `held_out` blocks of so many; for all methods.
+
+    Frames have the rows and columns of `shape` (D, H, W), or as many as what the transducer sees takes, up to 128.
+    """
+    frame_shape = seen_shape(sweep, spacing_mm) if shape is None else (shape[1], shape[2])
+    return real_case(sweep, held_out_blocks(len(sweep), *held_out), None, spacing_mm, frame_shape)
+
+
+def seen_shape(sweep: TrackedSweep, spacing_mm: float) -> tuple[int, int]:
+    """Rows and columns of this spacing that what the transducer sees takes, in whole cells of the encoder."""
+    used = [sweep.seen.any(axis).nonzero().flatten() for axis in (1, 0)]  # rows, columns
+    lengths = [float(index[-1] - index[0] + 1) for index in used]
+    height, width = (
+        min(math.ceil(count * pixel / spacing_mm / STRIDE) * STRIDE, MOST_PIXELS)
+        for count, pixel in zip(lengths, reversed(sweep.spacing_mm), strict=True)
+    )
+    return height, width
+
+
+def part_shape(case: RealCase, magnitude: float) -> tuple[int, int, int]:
+    """The part of the reference around a start: planes as large as the frames, as many as offsets reach into."""
+    return (depth_for(magnitude), *case.frames[0].shape)
 
 
 def evaluate_sweep(
@@ -45,14 +69,15 @@ def evaluate_sweep(
     settings: EvaluateSettings,
     folder: Path | str,
     *,
-    shape: tuple[int, int, int] = SHAPE,
+    shape: tuple[int, int, int] | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """The file with one row per held-out frame of a sweep.
 
     Each frame is sought around a start pose within +-magnitude of the tracked one, in the part of the reference of
-    `shape` that lies there. The identity is the start.
+    `shape` that lies there, by default `part_shape`. The identity is the start.
     """
+    shape = shape or part_shape(case, settings.magnitude)
     starts = start_poses(case.truth, settings.magnitude, settings.seed, shape)
     spacing_mm = case.reference.volume.isotropic_spacing_mm
     data_sha256 = tensors_sha256(case.reference.volume.array, case.images, *case.truth)
