@@ -17,6 +17,7 @@ import scopereg
 from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.data.phantoms import make_phantoms
+from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import NetworkMethod, RefinedMethod
@@ -401,6 +402,40 @@ def test_the_verb_writes_a_calibration_of_the_model(
     assert made.made_on["frames"] == 120
     ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
     assert ratio == pytest.approx(0.5, rel=1e-3)
+
+
+def test_one_calibration_rests_on_several_datasets(
+    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One fit over the frames of all of them; the file tells the parts."""
+    signs, errors, patients = synthetic(120, 5)
+
+    def seen(registrar: Registrar, volumes: VolumeSet, *_: object) -> verb.Observed:
+        factor = 1.0 if volumes.name == "echo" else 3.0
+        both = {"network": factor * errors, "refined": errors}
+        return verb.Observed({"network": signs, "refined": signs}, both, tuple(f"{volumes.name}{p}" for p in patients))
+
+    def small(name: str, *_: object, **__: object) -> VolumeSet:
+        return make_phantoms(name, 1, frames=1, magnitude=2, shape=(16, 32, 32))
+
+    monkeypatch.setattr(verb, "observe", seen)
+    monkeypatch.setattr(verb, "make_phantoms", small)
+    target = tmp_path / "all.calibration.json"
+    assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "360 frames" in said
+    assert "  prostate  network" in said
+    made = read_calibration(target)
+    assert made.made_on["dataset"] == "echo + prostate + abdomen"
+    assert (made.made_on["cases"], made.made_on["frames"]) == (3, 360)
+    assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
+    assert made.synthetic
+    alone = verb.calibrate(echo, seen(echo, small("echo")), {})
+    pooled, own = (one.gauge("network", False).expected_mm([0.0] * 5) for one in (made, alone))
+    assert own < pooled < 3 * own
+    for wrong in (["echo", "echo"], ["camus", "muregpro"]):
+        assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
+        assert "name each dataset once" in capsys.readouterr().err
 
 
 def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 from scopereg.options.reading import VolumeReading
 from scopereg.options.words import DatasetName, DeviceName, File, MaybeFile
 from scopereg.registration.adaptation.settings import AdaptSettings
+from scopereg.registration.default_model import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,12 @@ class CalibrateOptions:
     Frames are honest ones: of phantoms made for it, or of a part of the data that the model was not trained on.
     """
 
-    model: Positional[str] = "echo"
+    model: Positional[str] = DEFAULT
     """Weights file (.safetensors), or a model of the package."""
-    dataset: Positional[DatasetName] = "echo"
-    """Phantoms by anatomy, or what `data` holds."""
+    dataset: Positional[tuple[DatasetName | Literal["worlds"], ...]] = ("echo",)
+    """Phantoms by anatomy, worlds, or what `data` holds; of several the frames are pooled: one verdict for all."""
     data: Path | None = None
-    """Folder of the dataset as published, or a prepared set; phantoms need none."""
+    """Folder of the dataset as published, or a prepared set; phantoms and worlds need none."""
     output: MaybeFile = None
     """File to write, NAME.calibration.json; by default beside the weights, where it is found again."""
     fold: int = 0
@@ -39,7 +40,7 @@ class CalibrateOptions:
     magnitude: float = 10.0
     """Largest pose offset, in voxels and degrees on each axis."""
     count: int = 60
-    """Phantom patients to make."""
+    """Phantom patients, and worlds, to make of each kind."""
     first_seed: int = 30_000
     """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
     size: int = 128
@@ -72,9 +73,8 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 class ExportOptions:
     """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses."""
 
-    model: Positional[str] = "echo"
-    """Model of the package (echo, prostate, abdomen), weights file (.safetensors), or the name of a network to export
-    with fresh weights."""
+    model: Positional[str] = DEFAULT
+    """Model of the package, weights file (.safetensors), or the name of a network to export with fresh weights."""
     output: File = Path("model.onnx")
     """File to write; the ending chooses the format: .onnx or .pt2."""
     shape: tuple[int, int, int] = (32, 128, 128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,8 +31,10 @@ from scopereg.registration.confidence import CLOSE_MM, Array, fit
 from scopereg.registration.model import Registrar
 from scopereg.registration.refine import Refiner
 from scopereg.registration.signs import LIKENESS
+from scopereg.registration.working_grid import KnownSizes
 
 PROTOCOL: Literal["honest"] = "honest"
+WORLDS = "worlds"
 
 
 class Observed(NamedTuple):
@@ -42,26 +45,56 @@ class Observed(NamedTuple):
     patients: tuple[str, ...]
 
 
+class Part(NamedTuple):
+    """A dataset to calibrate on: all of what was made for it, or a part of what was read."""
+
+    volumes: VolumeSet
+    rows: Sequence[int]
+    name: str  # of the part
+
+
 def run(options: CalibrateOptions) -> int:
-    """The verb: observe the frames of a part, fit, write."""
+    """The verb: observe the frames of every dataset, fit once over all of them, write."""
     target = _target(options)
     registrar = models.load(options.model, options.device)
     check_signs(registrar)
+    _check_datasets(options)
     output_folder(target.parent)
-    volumes, rows = _load(options)
-    with counting("calibrating") as progress:
-        observed = observe(registrar, volumes, rows, options, progress)
-    made_on = {"dataset": volumes.name, "part": _part(options), "protocol": PROTOCOL, "magnitude": options.magnitude}
-    made_on |= {"fold": options.fold, "cases": len(rows), "frames": len(observed.patients)}
-    made_on |= {"phantom_seeds": volumes.facts["seeds"]} if "seeds" in volumes.facts else {}
-    made_on |= provenance(seed=options.seed, data_sha256=volumes.sha256())
-    made = calibrate(registrar, observed, made_on)
+    parts = [_load(name, registrar, options) for name in options.dataset]
+    found = []
+    for part in parts:
+        with counting(f"calibrating, {part.volumes.name}") as progress:
+            found.append(observe(registrar, part.volumes, part.rows, options, progress))
+    observed = together(found)
+    made = calibrate(registrar, observed, _made_on(parts, found, options))
     made.save(target)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for stage in STAGES:
         console.print(summary(made, observed, stage))
+        if len(parts) > 1:
+            for part, own in zip(parts, found, strict=True):
+                console.print(f"  {part.volumes.name:10}{summary(made, own, stage)}")
     console.print(f"wrote   {target}")
     return 0
+
+
+def _made_on(parts: Sequence[Part], found: Sequence[Observed], options: CalibrateOptions) -> dict[str, Any]:
+    """What the calibration rests on; of several datasets the whole, and below `parts` each of them."""
+    told = [_facts_of(part, len(own.patients)) for part, own in zip(parts, found, strict=True)]
+    common = {"protocol": PROTOCOL, "magnitude": options.magnitude, "fold": options.fold}
+    hashes = [part.volumes.sha256() for part in parts]
+    if len(parts) == 1:
+        return told[0] | common | provenance(seed=options.seed, data_sha256=hashes[0])
+    whole: dict[str, Any] = {"dataset": " + ".join(part.volumes.name for part in parts)}
+    whole |= {key: sum(own[key] for own in told) for key in ("cases", "frames")}
+    whole["parts"] = [own | {"data_sha256": sha256} for own, sha256 in zip(told, hashes, strict=True)]
+    every = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+    return whole | common | provenance(seed=options.seed, data_sha256=every)
+
+
+def _facts_of(part: Part, frames: int) -> dict[str, Any]:
+    seeds = {"phantom_seeds": part.volumes.facts["seeds"]} if "seeds" in part.volumes.facts else {}
+    return {"dataset": part.volumes.name, "part": part.name, "cases": len(part.rows), "frames": frames, **seeds}
 
 
 def check_signs(registrar: Registrar) -> None:
@@ -86,29 +119,49 @@ def _target(options: CalibrateOptions) -> Path:
     return path_beside(options.model)
 
 
-def _part(options: CalibrateOptions) -> str:
-    return "all" if options.data is None and options.dataset in ANATOMIES else options.part
+def _is_made(name: str, options: CalibrateOptions) -> bool:
+    """Whether a dataset is drawn, not read: --data is for what is read, or else for a prepared set of phantoms."""
+    return name == WORLDS or (name in ANATOMIES and (options.data is None or len(options.dataset) > 1))
 
 
-def _load(options: CalibrateOptions) -> tuple[VolumeSet, Sequence[int]]:
-    """Volumes and the rows to use: a part of the data, or phantoms that are made for it."""
-    if options.data is None and options.dataset in ANATOMIES:
-        with counting("making phantoms") as progress:
-            made = make_phantoms(
-                options.dataset,
-                options.count,
-                seed=options.first_seed,
-                frames=options.frames,
-                magnitude=options.magnitude,
-                progress=progress,
-            )
-        return made, range(len(made))
-    with counting("reading") as progress:
-        volumes = load_dataset(
-            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+def _check_datasets(options: CalibrateOptions) -> None:
+    """An error for no dataset, the same twice, or several that would share one folder."""
+    read = [name for name in options.dataset if not _is_made(name, options)]
+    if not options.dataset or len(set(options.dataset)) < len(options.dataset) or len(read) > 1:
+        raise ScopeRegError(
+            f"got {' '.join(options.dataset) or 'none'}",
+            where="calibrate(dataset)",
+            fix="name each dataset once, and at most one that is read from --data",
         )
+
+
+def _load(name: str, registrar: Registrar, options: CalibrateOptions) -> Part:
+    """Volumes and the rows to use: a part of the data, or phantoms or worlds that are made for it."""
+    if _is_made(name, options):
+        with counting(f"making {name}") as progress:
+            made = _make(name, registrar, options, progress)
+        return Part(made, range(len(made)), "all")
+    with counting("reading") as progress:
+        volumes = load_dataset(name, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress)
     rows = getattr(split_set(volumes, options.fold, options.seed), options.part)
-    return volumes, rows[: options.cases]
+    return Part(volumes, rows[: options.cases], options.part)
+
+
+def _make(
+    name: str, registrar: Registrar, options: CalibrateOptions, progress: Callable[[int, int], None]
+) -> VolumeSet:
+    how: dict[str, Any] = {"seed": options.first_seed, "frames": options.frames, "magnitude": options.magnitude}
+    how["progress"] = progress
+    if name in ANATOMIES:
+        return make_phantoms(name, options.count, **how)
+    try:
+        from scopereg.data.worlds.sets import make_worlds
+    except ImportError:
+        raise ScopeRegError(
+            "this version draws no worlds", where="calibrate(dataset)", fix=f"use {', '.join(ANATOMIES)}"
+        ) from None
+    sizes = registrar.sizes or KnownSizes(magnitude_voxels=options.magnitude)
+    return make_worlds(options.count, shape=sizes.usual_shape, **how)
 
 
 def observe(
