@@ -12,15 +12,21 @@ then holds what `scopereg train` leaves, universal.safetensors in half precision
 from __future__ import annotations
 
 import argparse
+import itertools
+import multiprocessing
 import os
 import signal
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from quick_sets import append_curve, load_quick_sets, quick_errors, quick_summary
 
+from scopereg.data.phantom.anatomy import ANATOMIES
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.module import PoseTraining, network_options
@@ -28,6 +34,7 @@ from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
+PHANTOMS, PHANTOMS_AT_ONCE, PHANTOM_MAGNITUDE = 160, 10, 14.0  # patients of each anatomy; tests begin at seed 10,000
 
 
 def main() -> None:
@@ -42,11 +49,13 @@ def main() -> None:
     parser.add_argument("--average", type=float, default=usual.average)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--validate-every", type=int, default=usual.validate_every)
+    parser.add_argument("--phantoms", type=Path, default=None, help="folder for phantoms to mix in; made if not there")
     parser.add_argument("--sets", type=Path, default=Path("out/zero_shot/quick"))
     parser.add_argument("-o", "--output", type=Path, default=Path("out/universal"))
     given = parser.parse_args()
+    phantoms = make_phantom_sets(given.phantoms) if given.phantoms is not None else None
     names = ("minutes", "start", "curriculum", "batch", "learning_rate", "average", "seed", "validate_every")
-    settings = replace(usual, **{name: getattr(given, name) for name in names})
+    settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in names})
     if given.stop_after is not None:
         _interrupt_after(given.stop_after * 60)
     sets = load_quick_sets(given.sets)
@@ -71,6 +80,38 @@ def write_half(folder: Path) -> None:
     network = load_network(folder / MODEL)
     options = network_options(from_plain(facts["settings"]))
     save_network(network, folder / NAME, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
+
+
+def make_phantom_sets(folder: Path) -> Path:
+    """Phantoms of all anatomies, made on all cores and stored, each in a set of its own."""
+    for anatomy in ANATOMIES:
+        if (folder / anatomy / MANIFEST).is_file():
+            continue
+        firsts = range(0, PHANTOMS, PHANTOMS_AT_ONCE)
+        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+            parts = list(pool.map(_some_phantoms, itertools.repeat(anatomy), firsts))
+        joined = replace(
+            parts[0],
+            images=torch.cat([part.images for part in parts]),
+            cases=tuple(case for part in parts for case in part.cases),
+            patients=tuple(patient for part in parts for patient in part.patients),
+            labels=None,
+            frames=AcquiredFrames(*(torch.cat(rows) for rows in zip(*map(_frame_tensors, parts), strict=True))),
+            facts={**parts[0].facts, "seeds": [0, PHANTOMS - 1]},
+        )
+        save_set(joined, folder / anatomy)
+    return folder
+
+
+def _some_phantoms(anatomy: str, first: int) -> VolumeSet:
+    torch.set_num_threads(1)
+    made = make_phantoms(anatomy, PHANTOMS_AT_ONCE, seed=first, frames=24, magnitude=PHANTOM_MAGNITUDE)
+    return replace(made, labels=None)
+
+
+def _frame_tensors(part: VolumeSet) -> tuple[torch.Tensor, ...]:
+    assert part.frames is not None
+    return part.frames.images, part.frames.rotation, part.frames.translation
 
 
 def _interrupt_after(seconds: float) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.store import save_set
 from scopereg.data.worlds import WorldRanges
 from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import load_network, read_facts
@@ -15,7 +17,8 @@ from scopereg.training import task as tasks
 from scopereg.training import worlds
 from scopereg.training.fitting import MODEL, train_worlds
 from scopereg.training.presets import preset
-from scopereg.training.worlds import STAGES, WorldSource, grid_facts
+from scopereg.training.source import Batch
+from scopereg.training.worlds import STAGES, WorldSource, grid_facts, stored_phantoms
 
 SHAPES = (((16, 32, 32), 0.5), ((24, 32, 40), 0.5))
 RANGES = WorldRanges(shapes=SHAPES)
@@ -99,6 +102,23 @@ def test_an_interrupted_run_goes_on_bit_by_bit(tmp_path: Path, monkeypatch: pyte
     assert resumed["progress"]["step"] == whole["progress"]["step"] == 8
     one, two = (load_network(tmp_path / name / MODEL).state_dict() for name in ("whole", "part"))
     assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_phantoms_come_in_when_worlds_are_at_their_hardest(tmp_path: Path) -> None:
+    phantoms = make_phantoms("prostate", 2, frames=4, shape=(16, 32, 32))
+    save_set(phantoms, tmp_path / "prostate")
+    (stored,) = stored_phantoms(tmp_path)
+    assert torch.equal(stored.images, phantoms.images)
+    source = WorldSource(CPU, SETTINGS, ranges=RANGES, phantoms=[stored])
+    mixed = [index for index in range(60) if not torch.equal(plain_draw(index).volumes, source.draw(index).volumes)]
+    assert 0 < len(mixed) < 20
+    assert min(mixed) >= SETTINGS.curriculum
+    with pytest.raises(ScopeRegError, match="no sets of phantoms"):
+        stored_phantoms(tmp_path / "prostate")
+
+
+def plain_draw(index: int) -> Batch:
+    return WorldSource(CPU, SETTINGS, ranges=RANGES).draw(index)
 
 
 def test_other_ranges_are_other_data(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ class TrainSettings:
     """Largest pose offset, in voxels and degrees on each axis."""
     curriculum: int = 0
     """Steps over which worlds go from easy to as hard as they get; 0 begins with the hardest (worlds alone)."""
+    phantoms: Path | None = None
+    """Folder of stored sets of phantoms; once worlds are at their hardest, an eighth of the batches is of these (worlds
+    alone)."""
     minutes: float | None = None
     """Train for this long, schedules follow the clock; instead of epochs."""
     epochs: int | None = None
@@ -150,8 +153,8 @@ def from_plain(values: dict[str, Any]) -> TrainSettings:
             where="the settings of an earlier run",
             fix="go on with the version of scopereg that wrote them, or start a new run in another folder (-o)",
         )
-    start = values.get("start")
-    return TrainSettings(**{**values, "start": None if start is None else Path(start)})
+    paths = {name: Path(values[name]) for name in ("start", "phantoms") if values.get(name) is not None}
+    return TrainSettings(**{**values, **paths})
 
 
 def differences(one: TrainSettings, other: TrainSettings) -> list[str]:

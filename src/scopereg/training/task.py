@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from scopereg.data.worlds.sets import ranges_sha256
 from scopereg.networks.weights import read_facts
 from scopereg.training.settings import TrainSettings
 from scopereg.training.source import FrameSource, Source, check_volumes
-from scopereg.training.worlds import VALIDATION_MAGNITUDE, WorldSource, grid_facts, validation_worlds
+from scopereg.training.worlds import VALIDATION_MAGNITUDE, WorldSource, grid_facts, stored_phantoms, validation_worlds
 
 Shape = tuple[int, int, int]
 WORLDS_IN_AN_EPOCH = 1000
@@ -66,16 +67,19 @@ def worlds_task(settings: TrainSettings, ranges: WorldRanges | None = None) -> T
     """Learn from random worlds, which no set ever holds."""
     ranges = ranges or WorldRanges()
     shape = ranges.shapes[0][0]
+    phantoms = stored_phantoms(settings.phantoms)
     facts = {"dataset": "worlds", "grid": grid_facts(ranges, settings.magnitude), **_before(settings)}
+    facts |= {"phantoms": {volumes.name: len(volumes) for volumes in phantoms}} if phantoms else {}
+    hashes = [ranges_sha256(ranges), *(volumes.sha256() for volumes in phantoms)]
     return Task(
         name="worlds",
         epoch=WORLDS_IN_AN_EPOCH,
         shape=shape,
         magnitude=VALIDATION_MAGNITUDE,
-        source=lambda device, rank: WorldSource(device, settings, rank, ranges),
+        source=lambda device, rank: WorldSource(device, settings, rank, ranges, phantoms),
         validation=lambda device: validation_worlds(shape, ranges, device).to(device),
         test=None,
-        data_sha256=ranges_sha256(ranges),
+        data_sha256=hashlib.sha256(" ".join(hashes).encode()).hexdigest() if phantoms else hashes[0],
         facts=facts,
     )
 

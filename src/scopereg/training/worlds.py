@@ -1,25 +1,32 @@
-"""WorldSource: training batches of random worlds, drawn on the device; from easy to hard, in several shapes."""
+"""WorldSource: training batches of random worlds, drawn on the device; from easy to hard, in several shapes.
+
+Phantoms may be mixed in: a few hundred stored patients beside worlds without end.
+"""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from scopereg.data.phantom.anatomy.draws import stream_seed
-from scopereg.data.store import VolumeSet
+from scopereg.data.store import MANIFEST, VolumeSet, open_set
 from scopereg.data.worlds import WorldRanges, draw_worlds
 from scopereg.data.worlds.ranges import Shape, greatest_offset
 from scopereg.data.worlds.recorded import RecordedWorlds
 from scopereg.data.worlds.sets import make_worlds
+from scopereg.errors import ScopeRegError
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, Source
+from scopereg.training.source import Batch, FrameSource, Source
 
 VALIDATION_MAGNITUDE = 10.0
 VALIDATION_WORLDS, VALIDATION_FRAMES, VALIDATION_SEED = 48, 4, 1_000_000  # training draws from other streams
 STAGES = 8  # of the curriculum
+PHANTOM_SHARE = 1 / 8  # of the batches, where there are phantoms
 _EASIEST_OFFSET = 0.3  # of the magnitude, where the curriculum begins
 
 
@@ -27,15 +34,24 @@ class WorldSource(Source):
     """Batches of worlds. All steps of one draw have one shape; `rank` separates the processes of one run."""
 
     def __init__(
-        self, device: torch.device, settings: TrainSettings, rank: int = 0, ranges: WorldRanges | None = None
+        self,
+        device: torch.device,
+        settings: TrainSettings,
+        rank: int = 0,
+        ranges: WorldRanges | None = None,
+        phantoms: Sequence[VolumeSet] = (),
     ) -> None:
         super().__init__(device, settings)
         self.rank, self.ranges = rank, ranges or WorldRanges()
+        self.phantoms = [FrameSource(volumes.to(device), settings, rank) for volumes in phantoms]
         self._recorded = RecordedWorlds(device) if device.type == "cuda" and settings.capture else None
 
     def draw(self, index: int) -> Batch:
         settings = self.settings
         difficulty = self.difficulty(index * self.steps_at_once)
+        picks = random.Random(stream_seed("phantoms among worlds", settings.seed, index))
+        if self.phantoms and difficulty == 1 and picks.random() < PHANTOM_SHARE:
+            return picks.choice(self.phantoms).draw(index)
         ranges = self.ranges.eased(difficulty)
         shape = self.shape(index)
         largest = settings.magnitude * (_EASIEST_OFFSET + (1 - _EASIEST_OFFSET) * difficulty)
@@ -60,6 +76,20 @@ class WorldSource(Source):
         picks = random.Random(stream_seed("shapes of worlds", self.settings.seed, index))
         (shape,) = picks.choices(shapes, chances)
         return tuple(shape)
+
+
+def stored_phantoms(folder: Path | None) -> list[VolumeSet]:
+    """The sets in a folder, by name; an error where there are none, or some without frames."""
+    if folder is None:
+        return []
+    found = [open_set(path.parent) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
+    if not found or any(volumes.frames is None for volumes in found):
+        raise ScopeRegError(
+            "it holds no sets of phantoms with frames",
+            where=str(folder),
+            fix="store some there: save_set(make_phantoms(anatomy, count), folder / anatomy)",
+        )
+    return found
 
 
 def validation_worlds(shape: Shape, ranges: WorldRanges, device: torch.device) -> VolumeSet:
