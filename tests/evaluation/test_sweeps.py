@@ -17,7 +17,7 @@ from scopereg.evaluation import methods
 from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings
-from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
+from scopereg.evaluation.sweeps import evaluate_sweep, part_shape, seen_shape, sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 
 SETTINGS = EvaluateSettings("real", magnitude=3, frames=1)
@@ -73,6 +73,16 @@ def test_no_registration_is_as_far_off_as_the_start(sweep: TrackedSweep, tmp_pat
     path = evaluate_sweep(case, identity, SETTINGS, tmp_path, shape=SHAPE)
     rows, _ = read_results(path)
     assert [row.mtre_mm for row in rows] == [row.start_mm for row in rows]
+
+
+def test_shapes_follow_from_what_the_transducer_sees_and_from_the_offsets(sweep: TrackedSweep) -> None:
+    assert seen_shape(sweep, 1.0) == (40, 48)
+    assert seen_shape(sweep, 2.0) == (24, 24)
+    assert seen_shape(sweep, 0.25) == (128, 128)
+    case = sweep_case(sweep, 1.0, held_out=(2, 2))
+    assert case.frames[0].shape == (40, 48)
+    assert part_shape(case, 10) == (32, 40, 48)
+    assert part_shape(case, 20) == (48, 40, 48)
 
 
 def test_a_sweep_too_short_for_its_blocks_is_refused(sweep: TrackedSweep) -> None:

@@ -287,6 +287,25 @@ def test_windows_lie_where_frames_are_covered() -> None:
     assert float(cover(scene.content, anywhere, whole[:1].expand(64, -1, -1)).median()) < COVERED - 0.1
 
 
+def test_a_network_of_many_shapes_is_adapted_on_a_grid_of_the_volume_s_planes(
+    settings: AdaptSettings, tmp_path: Path
+) -> None:
+    """No frame is at hand: frames are taken to be as large as its planes. What is written has one voxel size."""
+    torch.manual_seed(0)
+    sizes = {"frame_voxels": [32, 48], "volume_voxels": [16, 48], "magnitude_voxels": 5}
+    base, path = tmp_path / "many.safetensors", tmp_path / "a.safetensors"
+    save_network(create("scope-reg"), base, name="scope-reg", facts={"grid": sizes})
+    short = replace(settings, base=str(base), spacing_mm=None, steps=1, magnitude=5)
+    found = adapt(swept(), path, short, device="cpu", quiet=True)
+    assert found.notes == ("the volume's voxels of 1 x 1 x 1 mm are resampled to 1.4 mm, 46 along the frame",)
+    model = scopereg.load(path, "cpu")
+    assert model.sizes is None
+    assert model.facts["spacing_mm"] == pytest.approx(1.4)
+    assert model.facts["shape"] == [28, 46, 46]  # all of it: windows of 32 x 48 x 48 would be no smaller
+    adapt(swept(), path, replace(short, spacing_mm=1.0), device="cpu", quiet=True)
+    assert scopereg.load(path, "cpu").facts["spacing_mm"] == 1.0
+
+
 def test_empty_places_are_filled_and_pictures_stay() -> None:
     volume = swept().array
     content = pictured(volume)

@@ -27,6 +27,7 @@ from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
 from scopereg.networks.streaming import Located
 from scopereg.networks.weights import save_network
+from scopereg.options.models import CalibrateOptions
 from scopereg.registration import calibrate as verb
 from scopereg.registration import model as models
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration, signs_of
@@ -34,6 +35,7 @@ from scopereg.registration.confidence import Gauge, conformal_quantile, fit, in_
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.signs import CHANGES, SIGNS, Witness, mm_of, with_changes
+from scopereg.registration.working_grid import KnownSizes
 
 Case = Any  # of conftest.py
 SHAPE = (32, 64, 64)
@@ -436,6 +438,19 @@ def test_one_calibration_rests_on_several_datasets(
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
         assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
         assert "name each dataset once" in capsys.readouterr().err
+
+
+def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
+    echo: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = pytest.importorskip("scopereg.data.worlds.sets")
+    drawn: list[dict[str, Any]] = []
+    monkeypatch.setattr(sets, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
+    many = replace(echo, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
+    for model in (echo, many):
+        assert verb._load("worlds", model, CalibrateOptions(dataset=("worlds",), count=1)).name == "all"
+    assert [how["shape"] for how in drawn] == [(32, 128, 128), (48, 96, 96)]
+    assert (drawn[0]["seed"], drawn[0]["frames"], drawn[0]["magnitude"]) == (30_000, 4, 10.0)
 
 
 def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:

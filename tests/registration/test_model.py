@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,15 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.metrics import mtre_mm
 from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.live.scene import Plan
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
+from scopereg.options.evaluation import EvaluateOptions
+from scopereg.options.live import LiveOptions
+from scopereg.options.models import AdaptOptions, CalibrateOptions, ExportOptions
+from scopereg.options.registration import RegisterOptions, TrackOptions
+from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, frame_on_grid, load, names, unit_range
 
 
@@ -32,6 +40,15 @@ def patient() -> phantom.Phantom:
 def test_there_is_a_model_for_every_anatomy() -> None:
     assert names() == ("abdomen", "echo", "prostate")
     assert set(names()) == set(phantom.names())
+
+
+def test_every_verb_and_call_takes_the_default_model() -> None:
+    assert DEFAULT in names()
+    assert load(device="cpu").name == DEFAULT
+    given = [inspect.signature(call).parameters["method"].default for call in (scopereg.register, Locator)]
+    given += [options().method for options in (RegisterOptions, TrackOptions, LiveOptions, Plan)]
+    given += [AdaptOptions().base, CalibrateOptions().model, ExportOptions().model, EvaluateOptions().methods[-1]]
+    assert set(given) == {DEFAULT}
 
 
 @pytest.mark.parametrize("anatomy", ["abdomen", "echo", "prostate"])

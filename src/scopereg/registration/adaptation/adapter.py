@@ -35,8 +35,15 @@ from scopereg.registration.adaptation.scene import Scene, Shape
 from scopereg.registration.adaptation.settings import AdaptSettings
 from scopereg.registration.adaptation.source import HeldOut, SceneSource
 from scopereg.registration.model import Registrar, unit_range
-from scopereg.registration.prepared_volume import as_trained, on_grid
-from scopereg.registration.working_grid import USUAL_VOXELS, FieldOfView, depth_for
+from scopereg.registration.prepared_volume import as_trained
+from scopereg.registration.working_grid import (
+    MANY_VOXELS,
+    USUAL_VOXELS,
+    FieldOfView,
+    WorkingGrid,
+    depth_for,
+    isotropic,
+)
 from scopereg.training.progress import Display, duration
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings
@@ -317,9 +324,9 @@ def _near(model: Registrar, volume: Volume, settings: AdaptSettings) -> tuple[Vo
     """
     sizes, facts = model.sizes, model.facts
     if sizes is not None and settings.spacing_mm is None:
-        gridded = on_grid(model, volume, FieldOfView.of_planes(volume))
-        assert gridded.window is not None
-        return gridded.volume, gridded.window, gridded.note
+        grid = WorkingGrid.choose(FieldOfView.of_planes(volume), volume, sizes)
+        near, note = isotropic(volume, grid.spacing_mm, most=MANY_VOXELS, why=grid.why)
+        return near, grid.window, note
     near, note = as_trained(model, volume)
     side = min(USUAL_VOXELS, max(near.shape[1:]))
     usual = sizes.usual_shape if sizes is not None else (depth_for(settings.magnitude), side, side)
