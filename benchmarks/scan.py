@@ -363,16 +363,15 @@ def sweep(device: str) -> int:
     for length, batch in ((256, 1), (4096, 1), (256, 16)):
         case = replace(FEATURE, length=length, batch=batch)
         inputs = place("directional", case, device)
-        for tile, warp, fill in product((512, 1024, 2048), (256, 512, 1024), (4, 8, 16, 32, 64)):
-            triton_backend.FORWARD_TILE = triton_backend.BACKWARD_TILE = tile
-            triton_backend.WARP_ELEMENTS, triton_backend.WARPS_PER_PROCESSOR = warp, fill
+        for tile, fill in product((512, 1024, 2048), (4, 8, 16, 32)):
+            triton_backend.FORWARD_TILE = triton_backend.RECALL_TILE = triton_backend.ADJOINT_TILE = tile
+            triton_backend.WARPS_PER_PROCESSOR = fill
             forward, both = (
                 min(clock(scan_call("directional", "triton", inputs, backward), device, 0.1)[0])
                 for backward in (False, True)
             )
             print(
-                f"tokens {length} batch {batch} tile {tile} per warp {warp} fill {fill}: {forward:.3f} ms, "
-                f"with backward {both:.3f} ms",
+                f"tokens {length} batch {batch} tile {tile} fill {fill}: {forward:.3f} ms, with backward {both:.3f} ms",
                 flush=True,
             )
     return 0

@@ -13,18 +13,21 @@ from scopereg.ops.scan.selftest import CASES, Case, compare_case, coordinate_inp
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
-# Compares a few shapes with the float64 loop: alone, padded, in several segments, with more planes than a tile takes.
+# Compares a few shapes with the float64 loop: alone, padded, in several segments, with more planes or channels than a
+# tile takes, with strong decays.
 INTERPRETED = """
 from scopereg.ops.scan import triton_backend
 from scopereg.ops.scan.selftest import Case, compare_case, coordinate_inputs, feature_inputs
 
-triton_backend.SAVE_EVERY = 4
+triton_backend.FORWARD_TILE, triton_backend.RECALL_TILE, triton_backend.ADJOINT_TILE = 64, 16, 32
 runs = [
     (1, Case(1, 1, 1, 1, 1, 1), feature_inputs),
     (1, Case(1, 2, 3, 7, 3, 3), feature_inputs),
     (64, Case(1, 2, 2, 17, 2, 5, skip=False), feature_inputs),
     (64, Case(1, 1, 1, 17, 1, 3), coordinate_inputs),
-    (1, Case(1, 1, 65, 2, 1, 1), feature_inputs),
+    (1, Case(1, 2, 2, 5, 3, 3), coordinate_inputs),
+    (1, Case(1, 1, 6, 3, 9, 3), feature_inputs),
+    (1, Case(1, 1, 2, 30, 2, 4, stiffness=80.0), feature_inputs),
 ]
 for warps, case, inputs in runs:
     triton_backend.WARPS_PER_PROCESSOR = warps
