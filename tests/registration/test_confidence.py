@@ -443,9 +443,8 @@ def test_one_calibration_rests_on_several_datasets(
 def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
     echo: Registrar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = pytest.importorskip("scopereg.data.worlds.sets")
     drawn: list[dict[str, Any]] = []
-    monkeypatch.setattr(sets, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
+    monkeypatch.setattr(verb, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
     many = replace(echo, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
     for model in (echo, many):
         assert verb._load("worlds", model, CalibrateOptions(dataset=("worlds",), count=1)).name == "all"

@@ -23,7 +23,7 @@ class CalibrateOptions:
 
     model: Positional[str] = DEFAULT
     """Weights file (.safetensors), or a model of the package."""
-    dataset: Positional[tuple[DatasetName | Literal["worlds"], ...]] = ("echo",)
+    dataset: Positional[tuple[DatasetName, ...]] = ("echo",)
     """Phantoms by anatomy, worlds, or what `data` holds; of several the frames are pooled: one verdict for all."""
     data: Path | None = None
     """Folder of the dataset as published, or a prepared set; phantoms and worlds need none."""

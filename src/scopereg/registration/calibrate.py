@@ -16,6 +16,8 @@ from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet
+from scopereg.data.worlds.sets import NAME as WORLDS
+from scopereg.data.worlds.sets import make_worlds
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.examples import CaseExamples, case_examples
 from scopereg.evaluation.metrics import mtre_mm
@@ -34,7 +36,6 @@ from scopereg.registration.signs import LIKENESS
 from scopereg.registration.working_grid import KnownSizes
 
 PROTOCOL: Literal["honest"] = "honest"
-WORLDS = "worlds"
 
 
 class Observed(NamedTuple):
@@ -154,12 +155,6 @@ def _make(
     how["progress"] = progress
     if name in ANATOMIES:
         return make_phantoms(name, options.count, **how)
-    try:
-        from scopereg.data.worlds.sets import make_worlds
-    except ImportError:
-        raise ScopeRegError(
-            "this version draws no worlds", where="calibrate(dataset)", fix=f"use {', '.join(ANATOMIES)}"
-        ) from None
     sizes = registrar.sizes or KnownSizes(magnitude_voxels=options.magnitude)
     return make_worlds(options.count, shape=sizes.usual_shape, **how)
 

@@ -148,7 +148,7 @@ class WorkingGrid:
         made, note = volume, ""
         if max(abs(own - self.spacing_mm) for own in volume.spacing_mm) > ISOTROPY_TOLERANCE * self.spacing_mm:
             made = _averaged(volume, self.spacing_mm).resampled(self.spacing_mm)
-            note = resampled_note(volume, self.spacing_mm, self.why)
+            note = f"for the network {resampled_note(volume, self.spacing_mm, self.why)}"
         return padded(made, self.window), note
 
 

@@ -48,7 +48,7 @@ def check_network(network: nn.Module, where: str) -> ScopeReg:
         raise ScopeRegError(
             f"it holds a {type(network).__name__}: only SCoPE-Reg can be adapted",
             where=where,
-            fix="start from echo, prostate, abdomen or weights of scope-reg that scopereg train wrote",
+            fix="start from a model of the package, or from weights of scope-reg that scopereg train wrote",
         )
     return network
 
