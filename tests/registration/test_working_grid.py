@@ -274,6 +274,8 @@ def test_notes_tell_the_grid_and_how_far_the_network_looks() -> None:
     scene = scene_of(TABLE["tall"])
     found = Locator(scene.volume, still(), device="cpu").locate(scene.frame)
     assert any("looks 20 mm and 20 degrees around the middle of the volume" in note for note in found.notes)
+    led = Locator(scene.volume, still(), device="cpu").locate(scene.frame, scene.true)
+    assert not any("around the middle" in note for note in led.notes)
     quiet = scene_of(TABLE["coarse"])
     assert Locator(quiet.volume, still(), device="cpu").locate(quiet.frame).notes == ()
 

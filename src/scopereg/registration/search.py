@@ -146,7 +146,7 @@ class NetworkSearch:
             found |= zip(rows, self._from_the_middle(ready, [frames[row] for row in rows]), strict=True)
         led = {row: start for row, start in enumerate(starts) if start is not None}
         found |= {row: _from_a_start(prepared[row], frames[row], start) for row, start in led.items()}
-        return [self._with_notes(found[row], frame, prepared[row]) for row, frame in enumerate(frames)]
+        return [self._with_notes(found[n], frame, prepared[n], led=n in led) for n, frame in enumerate(frames)]
 
     def judge_refined(self, frame: Frame, result: Result) -> Result:
         """A result whose pose was refined, with a verdict on that where the network's own had one."""
@@ -181,12 +181,12 @@ class NetworkSearch:
         # The network knows no volumes as large as this one: it looks again at the part that it should know.
         return [_seen_again(ready, frame, result) for frame, result in zip(frames, found, strict=True)]
 
-    def _with_notes(self, found: Found, frame: Frame, ready: PreparedVolume) -> Found:
+    def _with_notes(self, found: Found, frame: Frame, ready: PreparedVolume, *, led: bool) -> Found:
         if isinstance(found, ScopeRegError):
             return found
         notes = list(_cut_note(frame, ready.window))
         if self.model.sizes is not None:
-            notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, self.wide)) if text]
+            notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, self.wide or led)) if text]
         return replace(found, notes=(*found.notes, *notes))
 
 
@@ -219,14 +219,14 @@ def _offset(ready: PreparedVolume, frame: Frame, pose: Pose) -> float:
     return largest_offset(*pose_to_voxels(pose, frame_on_grid(frame, ready.window), ready.window))
 
 
-def _part_note(sizes: KnownSizes, ready: PreparedVolume, wide: bool) -> str:
-    """A word where frames may well lie farther off than the network looks."""
-    if wide or max(ready.windows.room_voxels) <= sizes.magnitude_voxels:
+def _part_note(sizes: KnownSizes, ready: PreparedVolume, elsewhere: bool) -> str:
+    """A word where frames may well lie farther off than the network looks, unless it looks elsewhere anyway."""
+    if elsewhere or max(ready.windows.room_voxels) <= sizes.magnitude_voxels:
         return ""
     reach_mm = sizes.magnitude_voxels * ready.volume.isotropic_spacing_mm
     return (
-        f"the network looks {reach_mm:.0f} mm and {sizes.magnitude_voxels:g} degrees around the middle of the volume, "
-        "or around a start: --wide looks all over it"
+        f"the network looks {reach_mm:.0f} mm and {sizes.magnitude_voxels:g} degrees around the middle of the volume: "
+        "--start tells another place, --wide looks all over it"
     )
 
 
