@@ -27,7 +27,7 @@ from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
 from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.metrics import mtre_mm
-from scopereg.evaluation.sweeps import SHAPE, sweep_case
+from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Volume
 from scopereg.io import write_volume
@@ -41,6 +41,7 @@ from scopereg.training.validation import summarise
 FRAMES = 24  # of each patient
 STARTS = 3  # of each frame of the sweep
 SWEEP_MM = 1.2
+SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
 FIRST_PATIENT = 110_000
 KEY = ("data", "base", "parts", "device", "minutes", "steps_asked")
 MEASURES = ("mean_mm", "median_mm", "p95_mm", "max_mm", "within_3_mm")

@@ -25,7 +25,7 @@ from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
 from scopereg.evaluation.examples import CaseExamples, case_examples
 from scopereg.evaluation.metrics import SUCCESS_MM
-from scopereg.evaluation.sweeps import SHAPE, sweep_case
+from scopereg.evaluation.sweeps import sweep_case
 from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
@@ -41,6 +41,7 @@ from scopereg.registration.model import Registrar
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
 FIRST_SEED = 40_000  # of phantoms: neither trained, nor calibrated, nor on a model card
 SPACING_MM = 1.2  # of the sweep's reference
+SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
 FRAME_COLUMNS = (
     "set",
     "stage",

@@ -25,7 +25,7 @@ from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.data.tracked import around, start_poses
 from scopereg.evaluation.metrics import SUCCESS_MM, target_points
-from scopereg.evaluation.sweeps import SHAPE, sweep_case
+from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.sheets import write_sheet
@@ -39,6 +39,7 @@ FIRST_SEED = 60_000  # of phantoms: neither trained, nor calibrated, nor on a mo
 FRAMES, RATE, MAGNITUDE = 40, 10.0, 10.0
 NOISE = (19, 20, 21)  # rows of the frames that show nothing
 BLOCKS, BLOCK, SPACING_MM = 5, 10, 1.2  # of the liver sweep
+SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
 
 Array = npt.NDArray[np.float64]
 

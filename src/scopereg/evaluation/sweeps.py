@@ -29,7 +29,6 @@ from scopereg.provenance import tensors_sha256
 from scopereg.registration.working_grid import depth_for
 
 MOST_PIXELS = 128  # of a frame along a side; its middle is taken where it has more
-SHAPE = (32, MOST_PIXELS, MOST_PIXELS)  # of the tables in docs/results.md: a large frame at a magnitude of 10
 
 
 def sweep_case(

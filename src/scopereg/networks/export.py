@@ -40,6 +40,8 @@ CONVENTIONS = {
     "evidence": "(B, H', W'), weights of the cells in the fit, positive",
 }
 
+PUBLISHED_SHAPE = (32, 128, 128)  # for networks that know no shape, or many
+
 Model = Callable[[Tensor, Tensor], "list[Tensor]"]
 
 
@@ -56,17 +58,19 @@ def run(options: ExportOptions) -> int:
     path = options.output
     if path.suffix not in FORMATS:
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use {' or '.join(FORMATS)}")
-    if min(options.shape) < 1:
+    if options.shape is not None and min(options.shape) < 1:
         raise ScopeRegError(
             f"the shape is {options.shape}", where="--shape", fix="pass three sizes of at least one voxel, D H W"
         )
     torch.manual_seed(options.seed)
     network, facts = open_network(options.model)
+    depth, height, width = options.shape or facts.get("shape") or PUBLISHED_SHAPE
+    shape = (depth, height, width)
     takes = " takes a minute or two" if path.suffix == ".onnx" else ""
-    say(f"exporting {options.model} for volumes of {' x '.join(map(str, options.shape))}{takes}")
+    say(f"exporting {options.model} for volumes of {' x '.join(map(str, shape))}{takes}")
     with atomic_path(path) as temporary:
-        export_network(network, options.shape, temporary, {"model": facts, **provenance(seed=options.seed)})
-        agreement = compare(network, temporary, options.shape, options.seed)
+        export_network(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)})
+        agreement = compare(network, temporary, shape, options.seed)
         if not (agreement.voxels <= options.tolerance and agreement.degrees <= options.tolerance):
             raise ScopeRegError(
                 f"the exported model differs by {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees",

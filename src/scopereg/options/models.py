@@ -77,8 +77,9 @@ class ExportOptions:
     """Model of the package, weights file (.safetensors), or the name of a network to export with fresh weights."""
     output: File = Path("model.onnx")
     """File to write; the ending chooses the format: .onnx or .pt2."""
-    shape: tuple[int, int, int] = (32, 128, 128)
-    """Voxels of the volume, D H W; the slice is H W. The batch size stays free."""
+    shape: tuple[int, int, int] | None = None
+    """Voxels of the volume, D H W; the slice is H W. By default those of the training, else 32 128 128. The batch size
+    stays free."""
     tolerance: float = 1e-3
     """Largest difference allowed between the exported model and the network, in voxels and degrees."""
     seed: int = 0
