@@ -1,15 +1,22 @@
 """Frames per second of the training step on one GPU: plain, and with each thing that makes it faster added in turn.
 
-    python benchmarks/training.py --out benchmarks/training.csv
+    python benchmarks/training.py --out benchmarks/training.csv --before out/before/src
 
 Rows are measured in one run, one after another, each the median of several blocks of steps; `ratio` is to the first.
+`--before` names the source of an earlier version (`git archive COMMIT src | tar -x -C out/before`): its step is
+measured in the same run, in a process of its own, as rows that begin with "before:".
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import csv
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +36,11 @@ from scopereg.training.source import Batch, FrameSource
 from scopereg.training.step import CapturedStep, PlainStep, Weights
 
 SHAPE = (32, 128, 128)
-BLOCKS, STEPS = 7, 16
+DEEP = (128, 128, 128)
+BLOCKS, STEPS = 5, 16
+DRAWN = "batch 16, frames drawn (honest, augmented)"
+LOOKS = "batch 16, frames drawn, three looks"
+BESIDE = (DRAWN, LOOKS)  # rows that are measured of an earlier version too
 BASE = TrainSettings(batch=16, frames_per_volume=1, minutes=1.0, reach=1.0, matching=False, looks=1)  # as published
 
 
@@ -77,54 +88,83 @@ def fixed_batch(settings: TrainSettings, source: FrameSource) -> Batch:
     return FrameSource(source.volumes, settings).batch(0).each(torch.clone)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/training.csv"))
-    arguments = parser.parse_args()
-    images = torch.randint(0, 255, (64, SHAPE[0], SHAPE[1] + 48, SHAPE[2] + 48), dtype=torch.uint8, device="cuda")
+def volume_set(shape: tuple[int, int, int]) -> VolumeSet:
+    images = torch.randint(0, 255, (64, shape[0], shape[1] + 48, shape[2] + 48), dtype=torch.uint8, device="cuda")
     names = tuple(map(str, range(len(images))))
-    volumes = VolumeSet("random", images, 0.616, names, names, margin=(0, 24, 24))
-    captured, shared = replace(BASE, capture=True), replace(BASE, capture=True, frames_per_volume=4)
-    variants = [
-        ("as published", replace(BASE, capture=False), False, False),
-        ("gates once for all planes, directions together", replace(BASE, capture=False), False, False),
-        ("+ blocked stem, channels last", replace(BASE, capture=False), True, False),
+    return VolumeSet("random", images, 0.616, names, names, margin=(0, 24, 24))
+
+
+def variants() -> list[tuple[str, TrainSettings, bool, bool]]:
+    """Name, settings, whether the layout is the fast one, whether frames are drawn."""
+    plain, captured = replace(BASE, capture=False), replace(BASE, capture=True)
+    shared = replace(captured, frames_per_volume=4)
+    three = replace(shared, looks=3, matching=True, reach=1.75)
+    return [
+        ("as published", plain, False, False),
+        ("gates once for all planes, directions together", plain, False, False),
+        ("+ blocked stem, channels last", plain, True, False),
         ("+ captured as a CUDA graph", captured, True, False),
         ("+ 4 frames share a volume", shared, True, False),
         ("+ batch 64", replace(shared, batch=64), True, False),
-        ("batch 16, frames drawn (honest, augmented)", shared, True, True),
+        (DRAWN, shared, True, True),
         ("batch 64, frames drawn (honest, augmented)", replace(shared, batch=64), True, True),
-        ("batch 16, frames drawn, three looks", replace(shared, looks=3, matching=True, reach=1.75), True, True),
+        (LOOKS, three, True, True),
+        ("batch 64, frames drawn, three looks", replace(three, batch=64), True, True),
+        ("batch 16, frames drawn, three looks, 128 planes", three, True, True),
     ]
-    rows = []
-    for name, settings, fast_layout, drawn in variants:
-        step = make_step(settings, fast_layout=fast_layout, published=name == "as published")
-        source = FrameSource(volumes, settings)
+
+
+def measure(name: str, settings: TrainSettings, fast_layout: bool, drawn: bool) -> list[object]:
+    step = make_step(settings, fast_layout=fast_layout, published=name == "as published")
+    source = FrameSource(volume_set(DEEP if name.endswith("128 planes") else SHAPE), settings)
+    batch = fixed_batch(settings, source)
+
+    def run(index: int) -> None:
+        step(source.batch(index) if drawn else batch)
         if drawn:
+            source.draw_ahead(index + 1)
 
-            def run(index: int, step=step, source=source) -> None:
-                step(source.batch(index))
-                source.draw_ahead(index + 1)
-        else:
-            batch = fixed_batch(settings, source)
+    torch.cuda.reset_peak_memory_stats()
+    rate = frames_per_second(run, settings.batch)
+    memory = torch.cuda.max_memory_allocated() / 2**20
+    return [name, settings.batch, settings.frames_per_volume, f"{rate:.0f}", f"{memory:.0f}"]
 
-            def run(index: int, step=step, batch=batch) -> None:
-                step(batch)
 
-        torch.cuda.reset_peak_memory_stats()
-        rate = frames_per_second(run, settings.batch)
-        memory = torch.cuda.max_memory_allocated() / 2**20
-        rows.append([name, settings.batch, settings.frames_per_volume, f"{rate:.0f}", f"{memory:.0f}"])
-        print(*rows[-1], sep="  ", flush=True)
-        del step, source, run
-    first = float(rows[0][3])
+def measure_before(source: Path) -> list[list[object]]:
+    """The rows of `BESIDE` as the package at `source` has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "before.csv"
+        paths = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+        command = [sys.executable, __file__, "--out", str(out), "--rows", *BESIDE]
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
+        with out.open(newline="") as file:
+            found = list(csv.DictReader(file))
+    return [[f"before: {row['step']}", *(row[column] for column in COLUMNS[1:5])] for row in found]
+
+
+COLUMNS = ["step", "batch", "frames_per_volume", "frames_per_s", "peak_mib", "ratio", "device", "versions"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/training.csv"))
+    parser.add_argument("--before", type=Path, help="source of an earlier version, to be measured beside this one")
+    parser.add_argument("--rows", nargs="*", help="only these rows")
+    arguments = parser.parse_args()
+    rows = []
+    for variant in variants():
+        if not arguments.rows or variant[0] in arguments.rows:
+            rows.append(measure(*variant))
+            print(*rows[-1], sep="  ", flush=True)
+    if arguments.before:
+        rows += measure_before(arguments.before)
+    first = float(str(rows[0][3]))
     made = [
         device_name("cuda"),
         " ".join(f"{k} {v}" for k, v in library_versions().items() if k in ("torch", "triton")),
     ]
-    columns = ["step", "batch", "frames_per_volume", "frames_per_s", "peak_mib", "ratio", "device", "versions"]
-    lines = ([*row, f"{float(row[3]) / first:.2f}", *made] for row in rows)
-    write_sheet(arguments.out, (dict(zip(columns, line, strict=True)) for line in lines))
+    lines = ([*row, f"{float(str(row[3])) / first:.2f}", *made] for row in rows)
+    write_sheet(arguments.out, (dict(zip(COLUMNS, line, strict=True)) for line in lines))
 
 
 if __name__ == "__main__":

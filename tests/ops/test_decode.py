@@ -53,6 +53,40 @@ for batch, length in ((1, 1), (3, 9), (1, 4)):
         coordinates[2] = 0  # all in one place
     wanted = plain.fit_plane(points, coordinates, evidence)
     close(triton_backend.fit_plane(points, coordinates, evidence), wanted, "fit")
+
+# Gradients, against those of the twins in float64.
+from scopereg.geometry import weighted_kabsch
+from scopereg.ops.decode import gradients
+
+def compare(fast, slow, inputs, name):
+    single = [x.clone().requires_grad_() for x in inputs]
+    double = [x.double().requires_grad_() for x in inputs]
+    found, wanted = fast(*single), slow(*double)
+    pushed = [draw(*x.shape) for x in found]
+    close(found, [x.float() for x in wanted], name)
+    have = torch.autograd.grad(found, single, pushed, materialize_grads=True)
+    want = torch.autograd.grad(wanted, double, [x.double() for x in pushed], materialize_grads=True)
+    for one, other in zip(have, want, strict=True):
+        error = (one - other).abs().max() / other.abs().max().clamp_min(1e-30)
+        assert error < 2e-5, (name, [tuple(x.shape) for x in inputs], float(error))
+
+for batch, planes, length, states in ((1, 1, 1, 1), (2, 3, 9, 5), (1, 5, 7, 16)):
+    logits, decay = draw(batch, planes, length, 2 * states + 1, spread=3.0), draw(states)
+    moments = draw(batch, planes, length, 4)
+    moments[..., 3] = moments[..., 3].abs() + 0.1
+    slow = lambda *x: plain.weigh_planes(*x, None)
+    compare(gradients.weigh_planes, slow, (logits, decay, moments), "gradients of planes")
+for batch, length in ((1, 5), (3, 9)):
+    points, coordinates, evidence = draw(length, 2), draw(batch, length, 3), draw(batch, length).abs() + 0.1
+    slow = lambda q, w: weighted_kabsch(points.double().expand(len(q), -1, -1), q, w)
+    compare(lambda q, w: gradients.fit_pose(points, q, w), slow, (coordinates, evidence), "gradients of the fit")
+line = torch.arange(5.0, device=DEVICE)[:, None] * torch.ones(1, 3, device=DEVICE)
+for coordinates in (line[None], torch.zeros(1, 5, 3, device=DEVICE)):
+    coordinates.requires_grad_()
+    evidence = torch.ones(1, 5, device=DEVICE).requires_grad_()
+    fit = gradients.fit_pose(line[:, :2].contiguous(), coordinates, evidence)
+    for gradient in torch.autograd.grad(fit, (coordinates, evidence), [torch.ones_like(x) for x in fit]):
+        assert gradient.isfinite().all()
 """
 
 

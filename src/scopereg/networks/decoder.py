@@ -14,7 +14,8 @@ from scopereg.networks.fusion import (
     first_log_decays,
 )
 from scopereg.networks.lattice import Lattice
-from scopereg.ops.decode.plain import correspondence, depth_mass
+from scopereg.ops.decode import weigh_planes
+from scopereg.ops.decode.plain import depth_mass
 
 DEPTH_STATES = 16
 
@@ -24,6 +25,13 @@ class Correspondence(NamedTuple):
 
     coordinates: Tensor  # (B, L, 3), q: where it lies in the volume, in cells of the lattice
     evidence: Tensor  # (B, L), w: how much speaks for it
+
+
+class Steering(NamedTuple):
+    """All that the decoder takes from a slice's tokens alone."""
+
+    gates: tuple[Tensor, Tensor, Tensor]  # of the feature scan
+    readout: Tensor  # of the coordinate scan
 
 
 class DepthGate(nn.Module):
@@ -53,14 +61,23 @@ class CoordinateDecoder(nn.Module):
         self.coordinate_scan = CoordinateScan()
         self.depth_gate = DepthGate()
 
-    def forward(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Correspondence:
-        """From slice tokens (B, L, C') and volume tokens (B, D', L, C')."""
-        order = lattice.orders(x_s.device)
-        fused = self.fuse(x_s, x_v, lattice)  # Y_f (B, D', L, C')
+    def forward(self, x_s: Tensor, x_v: Tensor, lattice: Lattice, steering: Steering | None = None) -> Correspondence:
+        """From slice tokens (B, L, C') and volume tokens (B, D', L, C'); with `steering` from gates that are there."""
+        order, points = lattice.orders(x_s.device), lattice.volume_points(x_s.device)
+        if steering is None:
+            fused = self.fuse(x_s, x_v, lattice)  # Y_f (B, D', L, C')
+            moments = self.coordinate_scan(x_v, x_s, points, order)  # Z (B, D', L, 4)
+        else:
+            fused = self.feature_scan.scan(x_v, steering.gates, order)
+            moments = self.coordinate_scan.scan(x_v, steering.readout, points, order)
         if self.matching:
             fused = fused + x_s[:, None] * x_v
-        moments = self.coordinate_scan(x_v, x_s, lattice.volume_points(x_s.device), order)  # Z (B, D', L, 4)
-        return Correspondence(*correspondence(moments, self.depth_gate(fused)))
+        gate = self.depth_gate
+        return Correspondence(*weigh_planes(gate.linear(fused), gate.log_decay, moments, None))
+
+    def steer(self, x_s: Tensor) -> Steering:
+        """The gates of a slice, for several looks at its volume."""
+        return Steering(self.feature_scan.gates(x_s), self.coordinate_scan.readout(x_s))
 
     def fuse(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
         """Y_f (B, D', L, C')."""

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from scopereg.networks.encoders import CHANNELS
 from scopereg.ops import coordinate_scan, directional_scan
-from scopereg.ops.decode.plain import decay_rates, positive
+from scopereg.ops.decode.plain import decay_rates
+from scopereg.ops.gates import positive, softplus
 
 WIDTH = 2 * CHANNELS  # C', channels inside the fusion
 STATES = 32  # S
@@ -70,7 +71,7 @@ class FeatureScan(nn.Module):
 
     def gates(self, x_s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step (B, K, L, C'), write gate and readout (B, K, L, S) from slice tokens (B, L, C')."""
-        return F.softplus(self.step(x_s).float()), self.write(x_s), self.read(x_s)
+        return softplus(self.step(x_s)), self.write(x_s), self.read(x_s)
 
     def decay(self) -> Tensor:
         """A (K, C', S), negative."""
@@ -78,7 +79,11 @@ class FeatureScan(nn.Module):
 
     def forward(self, x_v: Tensor, x_s: Tensor, order: Tensor) -> Tensor:
         """Y_f (B, D', L, C') from volume tokens (B, D', L, C'), slice tokens (B, L, C') and orders (K, L)."""
-        step, write, read = self.gates(x_s)
+        return self.scan(x_v, self.gates(x_s), order)
+
+    def scan(self, x_v: Tensor, gates: tuple[Tensor, Tensor, Tensor], order: Tensor) -> Tensor:
+        """The same by gates that are there already."""
+        step, write, read = gates
         return directional_scan(x_v, step, self.decay(), write, read, self.skip, order)
 
 
@@ -113,8 +118,12 @@ class CoordinateScan(nn.Module):
 
     def forward(self, x_v: Tensor, x_s: Tensor, points: Tensor, order: Tensor) -> Tensor:
         """Z (B, D', L, 4): weighted sums of the volume's points (D', L, 4) and, last, the mass of their weights."""
+        return self.scan(x_v, self.readout(x_s), points, order)
+
+    def scan(self, x_v: Tensor, readout: Tensor, points: Tensor, order: Tensor) -> Tensor:
+        """The same by a readout that is there already."""
         step, write = self.volume_gates(x_v)
-        return coordinate_scan(points, step, self.decay(), write, self.readout(x_s), order)
+        return coordinate_scan(points, step, self.decay(), write, readout, order)
 
 
 def first_log_decays(states: int) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import weighted_kabsch
-from scopereg.networks.decoder import CoordinateDecoder, Correspondence
+from scopereg.networks.decoder import CoordinateDecoder, Correspondence, Steering
 from scopereg.networks.encoders import STRIDE, Encoder, NormName
 from scopereg.networks.fusion import TokenProjection
 from scopereg.networks.lattice import Lattice, pad_to_stride
 from scopereg.networks.looks import place, seen_from
+from scopereg.ops.decode import fit_pose
 
 
 class NetworkResult(NamedTuple):
@@ -90,16 +90,19 @@ class ScopeReg(nn.Module):
 
     def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
         tokens = self.encoder(slice, volume)
-        found = self.solve(self.decoder(tokens.slice, tokens.volume, self.stretched(tokens.lattice)), tokens.lattice)
+        # Several looks are steered by the same slice: its gates are computed once.
+        steering = self.decoder.steer(tokens.slice) if self.looks > 1 else None
+        lattice = self.stretched(tokens.lattice)
+        found = self.solve(self.decoder(tokens.slice, tokens.volume, lattice, steering), tokens.lattice)
         for _ in range(self.looks - 1):
-            found = self.look_again(tokens, found)
+            found = self.look_again(tokens, found, steering)
         return found
 
-    def look_again(self, tokens: Tokens, found: NetworkResult) -> NetworkResult:
+    def look_again(self, tokens: Tokens, found: NetworkResult, steering: Steering | None = None) -> NetworkResult:
         """Decode once more from the pose found, which is taken as given: no gradient goes through it."""
         rotation, shift = found.rotation.detach(), found.translation.detach() / STRIDE
         seen = seen_from(tokens.volume, tokens.lattice, rotation, shift)
-        coordinates, evidence = self.decoder(tokens.slice, seen, self.stretched(tokens.lattice))
+        coordinates, evidence = self.decoder(tokens.slice, seen, self.stretched(tokens.lattice), steering)
         # In the volume's own coordinates, the fit of these is the pose of both looks together.
         result = self.solve(Correspondence(place(coordinates, rotation, shift), evidence), tokens.lattice)
         return result._replace(earlier=found) if self.training else result
@@ -113,13 +116,12 @@ class ScopeReg(nn.Module):
 
 def solve_pose(coordinates: Tensor, evidence: Tensor, lattice: Lattice, *, weighted: bool = True) -> NetworkResult:
     """Closed-form fit of the slice's cells to their coordinates (B, L, 3), weighed by the evidence (B, L)."""
-    source = lattice.slice_points(coordinates.device).expand(coordinates.shape[0], -1, -1)
     weights = evidence if weighted else torch.ones_like(evidence)
-    fit = weighted_kabsch(source, coordinates, weights)
+    rotation, translation = fit_pose(lattice.slice_points(coordinates.device), coordinates, weights)
     grid = lattice.shape[1:]
     return NetworkResult(
-        fit.rotation,
-        fit.translation * STRIDE,  # cells to voxels; a rotation has no scale
+        rotation,
+        translation * STRIDE,  # cells to voxels; a rotation has no scale
         coordinates.transpose(1, 2).unflatten(-1, grid),
         evidence.unflatten(-1, grid),
     )

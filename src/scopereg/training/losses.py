@@ -12,6 +12,7 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses
 from scopereg.networks.encoders import STRIDE
+from scopereg.networks.lattice import kept
 from scopereg.networks.scope_reg import NetworkResult
 
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
@@ -64,6 +65,10 @@ def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | N
 
 def reference_points(lever: float = LEVER_VOXELS, *, device: torch.device | None = None) -> Tensor:
     """The 8 corners and 6 face centres (14, 3) of the cube [-lever, lever]^3."""
+    return kept(_reference_points, lever, device)
+
+
+def _reference_points(lever: float, device: torch.device | None) -> Tensor:
     ends = torch.linspace(-1, 1, 2, device=device)  # made there: a copy from the host could not be captured in a graph
     corners = torch.cartesian_prod(ends, ends, ends)
     faces = torch.cat([torch.eye(3, device=device), -torch.eye(3, device=device)])

@@ -1,6 +1,6 @@
 """Decoding one frame in a few launches: gates from one product, planes weighed, a pose fitted.
 
-Each of the three steps has a twin in plain PyTorch; without gradients and on an NVIDIA GPU a Triton kernel does it.
+Each of the steps has a twin in plain PyTorch; on an NVIDIA GPU a Triton kernel does it, without gradients or with them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scopereg.geometry import weighted_kabsch
 from scopereg.ops.decode import plain
 from scopereg.ops.decode.plain import Fit, Gates, Sizes
 from scopereg.ops.scan import available_backends
+from scopereg.ops.scan.dispatch import fastest
 
-__all__ = ["Fit", "Gates", "Sizes", "fit_plane", "split_gates", "weigh_planes"]
+__all__ = ["Fit", "Gates", "Sizes", "fit_plane", "fit_pose", "split_gates", "weigh_planes"]
 
 
 def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
@@ -34,14 +36,33 @@ def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Te
     (B, K, L, S), `moments` is a table of states (1 or B, K, D', L, S, 4) to be read by it; without, the moments
     (B, D', L, 4) themselves.
     """
+    if readout is None and _differentiates(logits, log_decay, moments):
+        from scopereg.ops.decode import gradients
+
+        return gradients.weigh_planes(logits, log_decay, moments)
     coordinates, evidence = _backend(logits).weigh_planes(logits, log_decay, moments, readout)
     return coordinates, evidence
+
+
+def fit_pose(points: Tensor, coordinates: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotation (B, 3, 3) and translation (B, 3) of `fit_plane`, with gradients by coordinates and evidence."""
+    if _differentiates(coordinates, evidence):
+        from scopereg.ops.decode import gradients
+
+        return gradients.fit_pose(points, coordinates, evidence)
+    rotation, translation = weighted_kabsch(points.expand(len(coordinates), -1, -1), coordinates, evidence)
+    return rotation, translation
 
 
 def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:
     """The rigid motion of plane points (L, 2) that fits coordinates (B, L, 3) best, weighed by evidence (B, L)."""
     fit: Fit = _backend(coordinates).fit_plane(points, coordinates, evidence)
     return fit
+
+
+def _differentiates(*inputs: Tensor) -> bool:
+    """Whether kernels with gradients do it: training on a GPU, and nothing that is recorded or transformed."""
+    return torch.is_grad_enabled() and inputs[0].is_cuda and fastest(inputs) == "triton"
 
 
 def _backend(tensor: Tensor) -> Any:

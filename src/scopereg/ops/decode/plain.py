@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scopereg.geometry import weighted_kabsch
 from scopereg.ops.scan import bidirectional_mass, coordinate_readout
+from scopereg.ops.scan.checks import compute_dtype
 
 GATE_RANGE = (1e-6, 1e4)  # where positive gates stay: products of several then neither vanish nor overflow in float32
 MASS_RANGE = (1e-30, 1e30)  # where masses stay in float32
@@ -75,7 +76,7 @@ def correspondence(moments: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
     depend on it, and the sums stay in range. Gates have a floor, so the mass needs no epsilon.
     """
     largest = gate.amax(1, keepdim=True).clamp(*MASS_RANGE)  # (B, 1, L)
-    total = ((gate / largest).unsqueeze(-1) * moments.float()).sum(1)  # (B, L, 4)
+    total = ((gate / largest).unsqueeze(-1) * moments.to(compute_dtype(moments))).sum(1)  # (B, L, 4)
     mass = total[..., 3].clamp(*MASS_RANGE)
     evidence = (largest.squeeze(1) * mass).clamp(*MASS_RANGE)
     return total[..., :3] / mass.unsqueeze(-1), evidence
@@ -92,9 +93,9 @@ def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:
 
 def positive(gate: Tensor) -> Tensor:
     """Softplus in float32, held off zero and infinity: in exact numbers it is positive, in float32 it can underflow."""
-    return F.softplus(gate.float()).clamp(*GATE_RANGE)
+    return F.softplus(gate.to(compute_dtype(gate))).clamp(*GATE_RANGE)
 
 
 def decay_rates(log_decay: Tensor) -> Tensor:
     """A, negative whatever is learned."""
-    return -log_decay.float().exp()
+    return -log_decay.to(compute_dtype(log_decay)).exp()

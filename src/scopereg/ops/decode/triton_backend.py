@@ -28,6 +28,14 @@ def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
 
 
 def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Tensor | None) -> tuple[Tensor, Tensor]:
+    coordinates, evidence, _ = weigh_with_mass(logits, log_decay, moments, readout)
+    return coordinates, evidence
+
+
+def weigh_with_mass(
+    logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Coordinates and evidence, and the planes' masses (B, D', L) that they were weighed by."""
     batch, planes, length, _ = logits.shape
     logits, moments, log_decay = (x.contiguous() for x in (logits, moments, log_decay))
     readout = None if readout is None else readout.contiguous()
@@ -44,7 +52,7 @@ def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Te
             planes, length, moments.shape[0], *GATE_RANGE, *MASS_RANGE,
             BS=triton.next_power_of_2(states), BT=TOKENS, TABLE=readout is not None, **sizes,
         )  # fmt: skip
-    return coordinates, evidence
+    return coordinates, evidence, mass
 
 
 def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:

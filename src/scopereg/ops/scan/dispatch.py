@@ -45,7 +45,7 @@ def available_backends(device: torch.device | str = "cpu") -> dict[str, str | No
 def resolve(name: str, inputs: Sequence[Tensor]) -> Backend:
     """The backend called `name`, or for "auto" the fastest that can serve these inputs."""
     if name == "auto":
-        return _load(_choose(inputs))
+        return _load(fastest(inputs))
     if name not in BACKENDS:
         raise ScopeRegError(
             f"unknown scan backend {name!r}{did_you_mean(name, ('auto', *BACKENDS))}",
@@ -62,7 +62,8 @@ def resolve(name: str, inputs: Sequence[Tensor]) -> Backend:
     return _load(name)
 
 
-def _choose(inputs: Sequence[Tensor]) -> str:
+def fastest(inputs: Sequence[Tensor]) -> str:
+    """The name of the fastest backend that can serve these inputs."""
     if _tracing() or any(x.dtype == torch.float64 for x in inputs):
         return "torch"
     # Fake, meta and wrapped tensors have no memory for a kernel to read; plain PyTorch knows how to treat them.

@@ -128,7 +128,9 @@ def adjoint_kernel(
     recalled += (bk * blocks + plane_block) * length * channels + c
     own_slot = slot * blocks + plane_block
     du += k * du_steps[0] + b * du_steps[1]
-    ddelta += plane_block.to(tl.int64) * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2]
+    ddelta += (
+        plane_block.to(tl.int64) * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2] + c * ddelta_steps[4]
+    )
     dB += (plane_block if WIDE else tl.program_id(1)).to(tl.int64) * dB_steps[0] + b * dB_steps[1] + k * dB_steps[2]
     r = received(carries, slot, segment + 1 < tl.num_programs(2), p, s, c, planes, channels, BP, BS)
     run = tl.load(handed + own_slot * channels + c, mask=c < channels, other=0.0)
@@ -171,12 +173,10 @@ def adjoint_kernel(
             du_n += skip[None, :] * dy_n
             dD_sum += dy_n * u_n
         tl.store(du + token * du_steps[3] + p[:, None] * du_steps[2] + c[None, :] * du_steps[4], du_n, mask=here)
-        at = token * ddelta_steps[3] + c * ddelta_steps[4]
-        tl.store(ddelta + at, ddelta_n.to(ddelta.dtype.element_ty), mask=c < channels)
+        tl.store(ddelta + token * ddelta_steps[3], ddelta_n.to(ddelta.dtype.element_ty), mask=c < channels)
         r = tl.exp2(rate * delta_n[None, :])[:, None, :] * g
         token, token_next = token_next, token_after
-        u_n, dy_n, delta_n, B_n, C_n = u_next, dy_next, delta_next, B_next, C_next
-        recalled_n = recalled_next
+        u_n, dy_n, delta_n, B_n, C_n, recalled_n = u_next, dy_next, delta_next, B_next, C_next, recalled_next
     if HAS_D:
         tl.store(dD + own_slot * channels + c, tl.sum(dD_sum, axis=0), mask=c < channels)
 
