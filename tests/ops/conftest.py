@@ -22,6 +22,13 @@ def set_attr(scope, target, name, value):
 
 
 interpreter._LangPatchScope.set_attr = set_attr
+
+# Triton 3.9's refuses masks that it has computed as integers.
+for name in ("create_masked_load", "create_masked_store"):
+    def checked(builder, *arguments, plain=getattr(interpreter.InterpreterBuilder, name), at=1 + ("store" in name)):
+        arguments[at].data = arguments[at].data.astype(bool)
+        return plain(builder, *arguments)
+    setattr(interpreter.InterpreterBuilder, name, checked)
 """
 
 

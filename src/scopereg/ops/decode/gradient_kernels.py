@@ -29,7 +29,7 @@ def _gates(logits, row, live, n, rate, low, high, N: tl.constexpr):
 
 
 @triton.jit
-def _total_gradient(mass, moments, coordinates_grad, evidence_grad, b, t, live, planes, length, least, most):
+def _total_gradient(mass, moments, gradients, b, t, live, planes, length, least, most):
     """Gradient (BT, 4) of the planes' weighted sum, and the largest mass (BT,), which the sum was divided by."""
     q = tl.arange(0, 4)
     largest = tl.zeros(t.shape, tl.float32)
@@ -45,9 +45,9 @@ def _total_gradient(mass, moments, coordinates_grad, evidence_grad, b, t, live, 
     free = (weight > least) & (weight < most)
     weight = tl.minimum(tl.maximum(weight, least), most)
     at = (b * length + t)[:, None] * 3 + q[None, :]
-    place = tl.load(coordinates_grad + at, mask=live[:, None] & (q < 3)[None, :], other=0.0)
+    place = tl.load(gradients[0] + at, mask=live[:, None] & (q < 3)[None, :], other=0.0)
     whole = largest * weight
-    felt = tl.load(evidence_grad + b * length + t, mask=live, other=0.0)
+    felt = tl.load(gradients[1] + b * length + t, mask=live, other=0.0)
     felt = tl.where((whole > least) & (whole < most), felt, 0.0)
     last = tl.where(free, felt * largest - tl.sum(place * total, axis=1) / (weight * weight), 0.0)
     return tl.where((q == 3)[None, :], last[:, None], place / weight[:, None]), largest
@@ -61,16 +61,14 @@ def weigh_gradient_kernel(
 ):  # fmt: skip
     """Gradients of `weigh_kernel` without a table, for BT tokens.
 
-    `ahead` (B, D', L, N) and `partial` (B, D', L, 2 N + 1) are scratch. The largest mass cancels out of the results:
-    it needs no gradient.
+    `ahead` (B, D', L, N) and `partial` (B, D', L, 2 N + 1) are scratch. The largest mass cancels out: no gradient.
     """
     b, t = tl.program_id(0).to(tl.int64), tl.program_id(1) * BT + tl.arange(0, BT)
     live, n, q = t < length, tl.arange(0, BN), tl.arange(0, 4)
     inside = live[:, None] & (n < N)[None, :]
     rate = -tl.exp(tl.load(log_decay + n, mask=n < N, other=0.0).to(tl.float32))
-    total_grad, largest = _total_gradient(
-        mass, moments, coordinates_grad, evidence_grad, b, t, live, planes, length, least, most
-    )
+    above = (coordinates_grad, evidence_grad)
+    total_grad, largest = _total_gradient(mass, moments, above, b, t, live, planes, length, least, most)
     # Up the planes: states of the forward pass, kept; adjoints of the backward pass, whose states come on the way down.
     f = tl.zeros((BT, BN), tl.float32)
     for d in range(planes):
@@ -118,14 +116,13 @@ def weigh_gradient_kernel(
         steps = tl.load(partial + row * (2 * N + 1) + 2 * N, mask=live, other=0.0)
         steps += tl.sum(held * rate[None, :] + pushed * write, axis=1)
         reads = tl.load(partial + at + N, mask=inside, other=0.0)
-        kind = logits_grad.dtype.element_ty
-        tl.store(logits_grad + at, (pushed * step[:, None] * _slope(write, low, high)).to(kind), mask=inside)
-        tl.store(logits_grad + at + N, (reads * _slope(read, low, high)).to(kind), mask=inside)
-        tl.store(logits_grad + row * (2 * N + 1) + 2 * N, (steps * _slope(step, low, high)).to(kind), mask=live)
+        tl.store(logits_grad + at, pushed * step[:, None] * _slope(write, low, high), mask=inside)
+        tl.store(logits_grad + at + N, reads * _slope(read, low, high), mask=inside)
+        tl.store(logits_grad + row * (2 * N + 1) + 2 * N, steps * _slope(step, low, high), mask=live)
         rate_grad += held * step[:, None]
         g = decay * g
-    block = b * tl.num_programs(1) + tl.program_id(1)
-    tl.store(decay_grad + block * N + n, tl.sum(tl.where(inside, rate_grad, 0.0), axis=0) * rate, mask=n < N)
+    decay_grad += (b * tl.num_programs(1) + tl.program_id(1)) * N
+    tl.store(decay_grad + n, tl.sum(tl.where(inside, rate_grad, 0.0), axis=0) * rate, mask=n < N)
 
 
 @triton.jit

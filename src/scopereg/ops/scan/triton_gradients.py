@@ -123,14 +123,11 @@ def adjoint_kernel(
     first = segment * tokens
     stop = tl.minimum(first + tokens, length)
     visits = order + k * length
-    here = (p < planes)[:, None] & (c < channels)[None, :]
-    blocks, plane_block = tl.cdiv(planes, BP), tl.program_id(1) // tl.cdiv(channels, BC)
+    blocks, plane_block = tl.cdiv(planes, BP), (tl.program_id(1) // tl.cdiv(channels, BC)).to(tl.int64)
     recalled += (bk * blocks + plane_block) * length * channels + c
     own_slot = slot * blocks + plane_block
-    du += k * du_steps[0] + b * du_steps[1]
-    ddelta += (
-        plane_block.to(tl.int64) * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2] + c * ddelta_steps[4]
-    )
+    du += k * du_steps[0] + b * du_steps[1] + p[:, None] * du_steps[2] + c[None, :] * du_steps[4]
+    ddelta += plane_block * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2] + c * ddelta_steps[4]
     dB += (plane_block if WIDE else tl.program_id(1)).to(tl.int64) * dB_steps[0] + b * dB_steps[1] + k * dB_steps[2]
     r = received(carries, slot, segment + 1 < tl.num_programs(2), p, s, c, planes, channels, BP, BS)
     run = tl.load(handed + own_slot * channels + c, mask=c < channels, other=0.0)
@@ -172,7 +169,7 @@ def adjoint_kernel(
         if HAS_D:
             du_n += skip[None, :] * dy_n
             dD_sum += dy_n * u_n
-        tl.store(du + token * du_steps[3] + p[:, None] * du_steps[2] + c[None, :] * du_steps[4], du_n, mask=here)
+        tl.store(du + token * du_steps[3], du_n, mask=(p < planes)[:, None] & (c < channels)[None, :])
         tl.store(ddelta + token * ddelta_steps[3], ddelta_n.to(ddelta.dtype.element_ty), mask=c < channels)
         r = tl.exp2(rate * delta_n[None, :])[:, None, :] * g
         token, token_next = token_next, token_after
