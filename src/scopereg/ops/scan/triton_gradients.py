@@ -126,8 +126,9 @@ def adjoint_kernel(
     blocks, plane_block = tl.cdiv(planes, BP), (tl.program_id(1) // tl.cdiv(channels, BC)).to(tl.int64)
     recalled += (bk * blocks + plane_block) * length * channels + c
     own_slot = slot * blocks + plane_block
-    du += k * du_steps[0] + b * du_steps[1] + p[:, None] * du_steps[2] + c[None, :] * du_steps[4]
-    ddelta += plane_block * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2] + c * ddelta_steps[4]
+    here = (p < planes)[:, None] & (c < channels)[None, :]
+    du += k * du_steps[0] + b * du_steps[1]
+    ddelta += plane_block * ddelta_steps[0] + b * ddelta_steps[1] + k * ddelta_steps[2]
     dB += (plane_block if WIDE else tl.program_id(1)).to(tl.int64) * dB_steps[0] + b * dB_steps[1] + k * dB_steps[2]
     r = received(carries, slot, segment + 1 < tl.num_programs(2), p, s, c, planes, channels, BP, BS)
     run = tl.load(handed + own_slot * channels + c, mask=c < channels, other=0.0)
@@ -153,9 +154,8 @@ def adjoint_kernel(
         token_after = tl.load(visits + n - 2, mask=n - 2 >= first, other=0)
         pushed = delta_n[None, :] * u_n
         wrote = tl.sum(r * pushed[None, :, :], axis=1)  # Y_n (BS, BC)
-        run += (
-            recalled_n - tl.sum(wrote * (B_n if WIDE else B_n[:, None]) * rate, axis=0) * LN2
-        )  # q_n, as the steps ask for it
+        # q_n, as the steps ask for it
+        run += recalled_n - tl.sum(wrote * (B_n if WIDE else B_n[:, None]) * rate, axis=0) * LN2
         if WIDE:
             dB_n = wrote + tl.sum(pushed * dy_n, axis=0)[None, :] * C_n[:, None]
             tl.store(dB + token * dB_steps[3] + c[None, :] * dB_steps[4] + s[:, None], dB_n, mask=inside)
@@ -169,8 +169,9 @@ def adjoint_kernel(
         if HAS_D:
             du_n += skip[None, :] * dy_n
             dD_sum += dy_n * u_n
-        tl.store(du + token * du_steps[3], du_n, mask=(p < planes)[:, None] & (c < channels)[None, :])
-        tl.store(ddelta + token * ddelta_steps[3], ddelta_n.to(ddelta.dtype.element_ty), mask=c < channels)
+        tl.store(du + token * du_steps[3] + p[:, None] * du_steps[2] + c[None, :] * du_steps[4], du_n, mask=here)
+        stepped = ddelta_n.to(ddelta.dtype.element_ty)
+        tl.store(ddelta + token * ddelta_steps[3] + c * ddelta_steps[4], stepped, mask=c < channels)
         r = tl.exp2(rate * delta_n[None, :])[:, None, :] * g
         token, token_next = token_next, token_after
         u_n, dy_n, delta_n, B_n, C_n, recalled_n = u_next, dy_next, delta_next, B_next, C_next, recalled_next
