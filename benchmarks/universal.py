@@ -27,20 +27,25 @@ from quick_sets import append_curve, load_quick_sets, quick_errors, quick_summar
 from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
+from scopereg.data.worlds import WorldRanges
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.module import PoseTraining, network_options
 from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
+from scopereg.training.statistics import measure_statistics
+from scopereg.training.worlds import WorldSource
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
+STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
 PHANTOMS, PHANTOMS_AT_ONCE, PHANTOM_MAGNITUDE = 96, 6, 14.0  # patients of each anatomy; tests begin at seed 10,000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = preset("fast", dataset="worlds")
-    parser.add_argument("--minutes", type=float, required=True, help="length of the whole run")
+    parser.add_argument("--minutes", type=float, default=usual.minutes, help="length of the whole run")
+    parser.add_argument("--finish", type=Path, default=None, help="only write these weights as they are shipped")
     parser.add_argument("--stop-after", type=float, default=None, help="minutes after which this part ends")
     parser.add_argument("--start", type=Path, default=None, help="weights to start from")
     parser.add_argument("--curriculum", type=int, default=usual.curriculum)
@@ -53,6 +58,10 @@ def main() -> None:
     parser.add_argument("--sets", type=Path, default=Path("out/zero_shot/quick"))
     parser.add_argument("-o", "--output", type=Path, default=Path("out/universal"))
     given = parser.parse_args()
+    if given.finish is not None:
+        given.output.mkdir(parents=True, exist_ok=True)
+        finish(given.finish, given.output / NAME)
+        return
     phantoms = make_phantom_sets(given.phantoms) if given.phantoms is not None else None
     names = ("minutes", "start", "curriculum", "batch", "learning_rate", "average", "seed", "validate_every")
     settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in names})
@@ -72,15 +81,22 @@ def main() -> None:
         before = float(facts.get("minutes_before", 0.0)) + float(facts.get("minutes", 0.0))
     train_worlds(settings, given.output, Machine(), watch=watch)
     if (given.output / MODEL).is_file():
-        write_half(given.output)
+        finish(given.output / MODEL, given.output / NAME)
 
 
-def write_half(folder: Path) -> None:
-    """The kept weights in half precision, as the package ships them."""
-    facts = read_facts(folder / MODEL)
-    network = load_network(folder / MODEL)
+def finish(trained: Path, path: Path) -> None:
+    """The weights as the package ships them: half precision, and norms that expect ultrasound.
+
+    While training, the norms meet volumes in foreign contrast as well; volumes in use are ultrasound.
+    """
+    facts = {**read_facts(trained), "statistics": f"of {STATISTICS_BATCHES} batches of worlds in ultrasound contrast"}
+    network = load_network(trained)
+    ranges = WorldRanges(foreign_chance=0.0, shapes=(((32, 128, 128), 0.75), ((40, 64, 64), 0.25)))
+    settings = replace(preset("fast", dataset="worlds"), curriculum=0, magnitude=10.0, capture=False)
+    source = WorldSource(torch.device("cpu"), settings, STATISTICS_STREAM, ranges)
+    measure_statistics(network, map(source.batch, range(STATISTICS_BATCHES)))
     options = network_options(from_plain(facts["settings"]))
-    save_network(network, folder / NAME, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
+    save_network(network, path, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
 
 
 def make_phantom_sets(folder: Path) -> Path:

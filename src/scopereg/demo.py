@@ -81,7 +81,7 @@ def run(options: DemoOptions) -> int:
     folder = output_folder(options.output)
     if options.frames < 1:
         raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for at least one")
-    model = load(options.model or options.anatomy, options.device)
+    model = load(options.model, options.device)
     sweep = make_sweep(options)
     outcomes = register_sweep(sweep, model, console)
     console.print(as_table(outcomes, f"{options.anatomy} phantom, {options.protocol} frames"))

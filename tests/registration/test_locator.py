@@ -16,6 +16,7 @@ from scopereg.geometry import Pose, rotation_from_euler_deg, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
 from scopereg.registration.start import Start
 from scopereg.registration.working_grid import isotropic
@@ -38,8 +39,10 @@ def test_three_lines_from_files_to_a_transform(case: Case, tmp_path: Path) -> No
     border_mm = 10 * case.frames[0].spacing_mm[0]  # the mm of a DICOM frame count from the corner of the screen
     to_screen = Pose.from_euler_deg((0, 0, 0), (border_mm, border_mm, 0), "Image", "Image")
     assert case.error_mm(0, Pose.load(tmp_path / "pose.tfm") @ to_screen) < 0.5
-    assert result.method == "echo network, refined"
-    assert any("resampled to 0.616 mm, as in training" in note for note in result.notes)
+    assert result.method == f"{DEFAULT} network, refined"
+    narrow = scopereg.register(case.folder / "frame.dcm", case.folder / "volume.nii.gz", method="echo", device="cpu")
+    assert any("resampled to 0.616 mm, as in training" in note for note in narrow.notes)
+    assert not any("resampled" in note for note in result.notes)
 
 
 def test_together_or_alone_the_poses_are_the_same(echo: Locator, case: Case) -> None:

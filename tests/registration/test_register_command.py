@@ -24,6 +24,7 @@ from scopereg.images import Volume
 from scopereg.io.pictures import png_bytes
 from scopereg.registration import batch, batch_command
 from scopereg.registration.batch_page import SHOWN, chosen
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.poses_table import COLUMNS, read_table
 
 Case = Any  # of conftest.py
@@ -93,8 +94,9 @@ def test_a_network_locates_a_frame_of_a_cine(case: Case, capsys: pytest.CaptureF
     assert register(case.folder / "cine.dcm", case.folder / "volume.nii.gz", "--index", 2) == 0
     said = capsys.readouterr().out
     assert "cine.dcm frame 2" in said
-    assert "echo network" in said
-    assert "note    the volume's voxels" in said
+    assert f"{DEFAULT} network" in said
+    assert register(case.folder / "cine.dcm", case.folder / "volume.nii.gz", "--index", 2, "--method", "echo") == 0
+    assert "note    the volume's voxels" in capsys.readouterr().out
 
 
 def test_a_tracked_sequence_is_refined_and_written_again(

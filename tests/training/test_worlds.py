@@ -15,7 +15,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import load_network, read_facts
 from scopereg.training import task as tasks
 from scopereg.training import worlds
-from scopereg.training.fitting import MODEL, train_worlds
+from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.presets import preset
 from scopereg.training.source import Batch
 from scopereg.training.worlds import STAGES, WorldSource, grid_facts, stored_phantoms
@@ -119,6 +119,17 @@ def test_phantoms_come_in_when_worlds_are_at_their_hardest(tmp_path: Path) -> No
 
 def plain_draw(index: int) -> Batch:
     return WorldSource(CPU, SETTINGS, ranges=RANGES).draw(index)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_step_is_recorded_for_every_shape_and_two_runs_agree(tmp_path: Path) -> None:
+    longer = replace(SETTINGS, epochs=10, capture=True)
+    for name in ("one", "two"):
+        run = train_worlds(longer, tmp_path / name, Machine("cuda"), ranges=RANGES, quiet=True)
+        assert run["progress"]["step"] == 80
+    one, two = (load_network(tmp_path / name / MODEL).state_dict() for name in ("one", "two"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 def test_other_ranges_are_other_data(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scopereg.options.words import AnatomyName, DeviceName, Folder, ProtocolName
+from scopereg.registration.default_model import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class DemoOptions:
     """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
     protocol: ProtocolName = "honest"
     """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
-    model: str | None = None
-    """Network that registers: a model of the package or a .safetensors file; by default the anatomy's own."""
+    model: str = DEFAULT
+    """Network that registers: a model of the package or a .safetensors file."""
     seed: int = 100_000
     """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
     device: DeviceName = "auto"

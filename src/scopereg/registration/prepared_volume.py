@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from scopereg.images import Frame, Volume
+from scopereg.networks.encoders import STRIDE
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
     FieldOfView,
@@ -42,7 +43,9 @@ def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
         return Gridded(placed, None if window is None else _shape(window), note)
     grid = WorkingGrid.choose(field, volume, sizes)
     placed, note = grid.place(volume)
-    return Gridded(placed, grid.window, note)
+    # A little more than a window is not worth looking at in parts.
+    little = all(own <= most + STRIDE for own, most in zip(placed.shape, grid.window, strict=True))
+    return Gridded(placed, placed.shape if little else grid.window, note)
 
 
 def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:

@@ -26,7 +26,6 @@ from scopereg.registration.adaptation.parts import (
     check_network,
     choose_parts,
     learning,
-    measure_statistics,
     release,
     usual_frames,
     usual_rate,
@@ -47,6 +46,7 @@ from scopereg.registration.working_grid import (
 from scopereg.training.progress import Display, duration
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings
+from scopereg.training.statistics import measure_statistics
 from scopereg.training.step import CapturedStep, PlainStep, Weights
 from scopereg.training.validation import summarise
 

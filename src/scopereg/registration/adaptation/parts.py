@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from scopereg.errors import ScopeRegError
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.ops import available_backends
 from scopereg.registration.adaptation.settings import PartsName
-from scopereg.training.source import Batch
+from scopereg.training.statistics import norms_of
 
 # Gates are what comes after the feature scan: no gradient goes through it, which is most of the work without kernels.
 _PREFIXES: dict[str, tuple[str, ...]] = {
@@ -68,25 +65,6 @@ def _statistics(network: nn.Module) -> list[str]:
 def learning(network: ScopeReg) -> ScopeReg:
     """The network in the mode that learns; its norms keep their statistics, as in use."""
     network.train()
-    for norm in _norms(network):
+    for norm in norms_of(network):
         norm.eval()
     return network
-
-
-@torch.no_grad()
-def measure_statistics(network: ScopeReg, batches: Iterable[Batch]) -> None:
-    """Give the norms the mean and variance that they meet on these images; nothing is learned."""
-    norms = _norms(network)
-    before = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over all batches
-    network.train()
-    for batch in batches:
-        network.encoder(batch.slices, batch.volumes)
-    for norm, momentum in zip(norms, before, strict=True):
-        norm.momentum = momentum
-
-
-def _norms(network: nn.Module) -> list[_BatchNorm]:
-    return [module for module in network.modules() if isinstance(module, _BatchNorm)]
