@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from scopereg.geometry import Pose, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import grey_pixels, png_bytes
+
+sys.path.append(str(Path(__file__).parent))  # synthetic_signs.py, which is no test
 
 COUNT = 4
 BORDER = 10  # pixels around the picture of the DICOM files

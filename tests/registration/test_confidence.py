@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from synthetic_signs import synthetic
 
 import scopereg
 from scopereg.cli import main
 from scopereg.data import phantom
-from scopereg.data.phantoms import make_phantoms
-from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import NetworkMethod, RefinedMethod
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.images import Frame
@@ -27,15 +25,12 @@ from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
 from scopereg.networks.streaming import Located
 from scopereg.networks.weights import save_network
-from scopereg.options.models import CalibrateOptions
-from scopereg.registration import calibrate as verb
 from scopereg.registration import model as models
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration, signs_of
 from scopereg.registration.confidence import Gauge, conformal_quantile, fit, in_first_half
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.signs import CHANGES, SIGNS, Witness, mm_of, with_changes
-from scopereg.registration.working_grid import KnownSizes
 
 Case = Any  # of conftest.py
 SHAPE = (32, 64, 64)
@@ -54,14 +49,6 @@ def patients() -> list[phantom.Phantom]:
 
 def images_of(patient: phantom.Phantom, count: int = 2) -> torch.Tensor:
     return patient.acquire(*sample_poses(count, 5, SHAPE, torch.Generator().manual_seed(0)), seed=0).images
-
-
-def synthetic(frames: int, seed: int, names: tuple[str, ...] = SIGNS) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Signs, errors that follow them with noise of heavy tails, and patients of four frames."""
-    draw = np.random.default_rng(seed)
-    signs = draw.normal(size=(frames, len(names)))
-    errors = np.exp(0.3 + signs[:, 0] * 0.5 - signs[:, 3] * 0.6 + draw.standard_t(4, size=frames) * 0.3)
-    return signs, errors, [f"patient {seed} {row // 4}" for row in range(frames)]
 
 
 def example(agreement: bool = True) -> Gauge:
@@ -374,89 +361,6 @@ def test_evaluated_networks_tell_their_confidence(echo: Registrar, patients: lis
     assert refined.verdicts != found.verdicts
     assert "calibration" not in plain.facts
     assert float((without.poses.translation - found.poses.translation).abs().max()) < 0.01
-
-
-def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
-    volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
-    seen = verb.observe_case(echo, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
-    assert seen.signs["network"].shape == seen.signs["refined"].shape == (2, len(SIGNS))
-    assert (seen.signs["network"][:, [0, 1, 2, 5]] == seen.signs["refined"][:, [0, 1, 2, 5]]).all()
-    assert (seen.signs["network"][:, 3:5] != seen.signs["refined"][:, 3:5]).all()
-    assert (seen.errors_mm["network"] > 0).all()
-    assert seen.patients == ("one", "one")
-
-
-def test_the_verb_writes_a_calibration_of_the_model(
-    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What it observes is tested above; here is what becomes of it."""
-    signs, errors, patients = synthetic(120, 5)
-    seen = verb.Observed(
-        {"network": signs, "refined": signs}, {"network": errors, "refined": errors / 2}, tuple(patients)
-    )
-    monkeypatch.setattr(verb, "observe", lambda *_: seen)
-    monkeypatch.setattr(verb, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32)))
-    target = tmp_path / "new" / "echo.calibration.json"
-    assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
-    assert "120 frames" in capsys.readouterr().out
-    made = read_calibration(target)
-    made.check_model(echo.fingerprint, target)
-    assert made.made_on["frames"] == 120
-    ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
-    assert ratio == pytest.approx(0.5, rel=1e-3)
-
-
-def test_one_calibration_rests_on_several_datasets(
-    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One fit over the frames of all of them; the file tells the parts."""
-    signs, errors, patients = synthetic(120, 5)
-
-    def seen(registrar: Registrar, volumes: VolumeSet, *_: object) -> verb.Observed:
-        factor = 1.0 if volumes.name == "echo" else 3.0
-        both = {"network": factor * errors, "refined": errors}
-        return verb.Observed({"network": signs, "refined": signs}, both, tuple(f"{volumes.name}{p}" for p in patients))
-
-    def small(name: str, *_: object, **__: object) -> VolumeSet:
-        return make_phantoms(name, 1, frames=1, magnitude=2, shape=(16, 32, 32))
-
-    monkeypatch.setattr(verb, "observe", seen)
-    monkeypatch.setattr(verb, "make_phantoms", small)
-    target = tmp_path / "all.calibration.json"
-    assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "360 frames" in said
-    assert "  prostate  network" in said
-    made = read_calibration(target)
-    assert made.made_on["dataset"] == "echo + prostate + abdomen"
-    assert (made.made_on["cases"], made.made_on["frames"]) == (3, 360)
-    assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
-    assert made.synthetic
-    alone = verb.calibrate(echo, seen(echo, small("echo")), {})
-    pooled, own = (one.gauge("network", False).expected_mm([0.0] * 5) for one in (made, alone))
-    assert own < pooled < 3 * own
-    for wrong in (["echo", "echo"], ["camus", "muregpro"]):
-        assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
-        assert "name each dataset once" in capsys.readouterr().err
-
-
-def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
-    echo: Registrar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[dict[str, Any]] = []
-    monkeypatch.setattr(verb, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
-    many = replace(echo, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
-    for model in (echo, many):
-        assert verb._load("worlds", model, CalibrateOptions(dataset=("worlds",), count=1)).name == "all"
-    assert [how["shape"] for how in drawn] == [(32, 128, 128), (48, 96, 96)]
-    assert (drawn[0]["seed"], drawn[0]["frames"], drawn[0]["magnitude"]) == (30_000, 4, 10.0)
-
-
-def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "echo", "echo"]) == 2
-    assert "pass -o NAME.calibration.json" in capsys.readouterr().err
-    assert main(["calibrate", "echo", "echo", "-o", "echo.json"]) == 2
-    assert "must end in .calibration.json" in capsys.readouterr().err
 
 
 @pytest.mark.gpu

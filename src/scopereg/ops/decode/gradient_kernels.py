@@ -7,7 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from scopereg.ops.decode.triton_kernels import _positive, _tokens
+from scopereg.ops.decode.triton_kernels import _moments, _positive, _tokens
 
 
 @triton.jit
@@ -137,22 +137,9 @@ def fit_gradient_kernel(
     """
     b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BL)
-    zero = tl.zeros((BL,), tl.float32)
-    m, mx, my, m1, m2, m3 = zero, zero, zero, zero, zero, zero
-    for start in range(0, length, BL):
-        x, y, q1, q2, q3, w = _tokens(points, coordinates, evidence, b, start + i, length)
-        m, mx, my, m1, m2, m3 = m + w, mx + w * x, my + w * y, m1 + w * q1, m2 + w * q2, m3 + w * q3
-    total = tl.maximum(tl.sum(m), 1.1754943508222875e-38)
-    mx, my = tl.sum(mx) / total, tl.sum(my) / total
-    m1, m2, m3 = tl.sum(m1) / total, tl.sum(m2) / total, tl.sum(m3) / total
-    a1, a2, a3, b1, b2, b3 = zero, zero, zero, zero, zero, zero
-    for start in range(0, length, BL):
-        x, y, q1, q2, q3, w = _tokens(points, coordinates, evidence, b, start + i, length)
-        w = w / total
-        q1, q2, q3 = w * (q1 - m1), w * (q2 - m2), w * (q3 - m3)
-        x, y = x - mx, y - my
-        a1, a2, a3, b1, b2, b3 = a1 + q1 * x, a2 + q2 * x, a3 + q3 * x, b1 + q1 * y, b2 + q2 * y, b3 + q3 * y
-    a1, a2, a3, b1, b2, b3 = tl.sum(a1), tl.sum(a2), tl.sum(a3), tl.sum(b1), tl.sum(b2), tl.sum(b3)
+    total, means, covariance = _moments(points, coordinates, evidence, b, i, length, BL)
+    mx, my, m1, m2, m3 = means
+    a1, a2, a3, b1, b2, b3 = covariance
     t1, t2, t3 = _three(translation_grad + b * 3, 1)
     d1, d2, d3, e1, e2, e3 = _polar_gradient(
         rotation + b * 9, rotation_grad + b * 9, a1, a2, a3, b1, b2, b3, t1, t2, t3, mx, my, tiny, eps
@@ -160,7 +147,7 @@ def fit_gradient_kernel(
     r1, r2, r3 = _three(rotation + b * 9, 3)
     s1, s2, s3 = _three(rotation + b * 9 + 1, 3)
     px, py = -(r1 * t1 + r2 * t2 + r3 * t3), -(s1 * t1 + s2 * t2 + s3 * t3)  # gradient of the points' mean
-    mean = zero
+    mean = tl.zeros((BL,), tl.float32)
     for start in range(0, length, BL):
         x, y, q1, q2, q3, w = _tokens(points, coordinates, evidence, b, start + i, length)
         g1, g2, g3 = d1 * (x - mx) + e1 * (y - my), d2 * (x - mx) + e2 * (y - my), d3 * (x - mx) + e3 * (y - my)

@@ -177,10 +177,8 @@ def _tokens(points, coordinates, evidence, b, i, length):
 
 
 @triton.jit
-def fit_kernel(points, coordinates, evidence, rotation, translation, residual, length, tiny, eps, BL: tl.constexpr):
-    """The pose of one frame: two passes over its tokens for the covariance, one for what is left."""
-    b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, BL)
+def _moments(points, coordinates, evidence, b, i, length, BL: tl.constexpr):
+    """Of the tokens of one frame, in two passes: their mass, the weighted means and the covariance of M (3 x 2)."""
     zero = tl.zeros((BL,), tl.float32)
     m, mx, my, m1, m2, m3 = zero, zero, zero, zero, zero, zero
     for start in range(0, length, BL):
@@ -196,9 +194,21 @@ def fit_kernel(points, coordinates, evidence, rotation, translation, residual, l
         q1, q2, q3 = w * (q1 - m1), w * (q2 - m2), w * (q3 - m3)
         x, y = x - mx, y - my
         a1, a2, a3, b1, b2, b3 = a1 + q1 * x, a2 + q2 * x, a3 + q3 * x, b1 + q1 * y, b2 + q2 * y, b3 + q3 * y
-    r1, r2, r3, s1, s2, s3 = _polar(tl.sum(a1), tl.sum(a2), tl.sum(a3), tl.sum(b1), tl.sum(b2), tl.sum(b3), tiny, eps)
+    means = (mx, my, m1, m2, m3)
+    return total, means, (tl.sum(a1), tl.sum(a2), tl.sum(a3), tl.sum(b1), tl.sum(b2), tl.sum(b3))
+
+
+@triton.jit
+def fit_kernel(points, coordinates, evidence, rotation, translation, residual, length, tiny, eps, BL: tl.constexpr):
+    """The pose of one frame: two passes over its tokens for the covariance, one for what is left."""
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BL)
+    total, means, covariance = _moments(points, coordinates, evidence, b, i, length, BL)
+    mx, my, m1, m2, m3 = means
+    a1, a2, a3, b1, b2, b3 = covariance
+    r1, r2, r3, s1, s2, s3 = _polar(a1, a2, a3, b1, b2, b3, tiny, eps)
     t1, t2, t3 = m1 - r1 * mx - s1 * my, m2 - r2 * mx - s2 * my, m3 - r3 * mx - s3 * my
-    left = zero
+    left = tl.zeros((BL,), tl.float32)
     for start in range(0, length, BL):
         x, y, q1, q2, q3, w = _tokens(points, coordinates, evidence, b, start + i, length)
         d1, d2, d3 = r1 * x + s1 * y + t1 - q1, r2 * x + s2 * y + t2 - q2, r3 * x + s3 * y + t3 - q3
