@@ -29,13 +29,13 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="the cpu backend needs nu
 @needs_numba
 def test_auto_takes_cpu_with_and_without_gradients():
     x = torch.zeros(1)
-    assert dispatch._choose([x]) == "cpu"
-    assert dispatch._choose([x.bfloat16()]) == "cpu"
-    assert dispatch._choose([x.double()]) == "torch"
+    assert dispatch.fastest([x]) == "cpu"
+    assert dispatch.fastest([x.bfloat16()]) == "cpu"
+    assert dispatch.fastest([x.double()]) == "torch"
     weight = torch.nn.Parameter(x)
-    assert dispatch._choose([x, weight]) == "cpu"
+    assert dispatch.fastest([x, weight]) == "cpu"
     with torch.no_grad():
-        assert dispatch._choose([x, weight]) == "cpu"
+        assert dispatch.fastest([x, weight]) == "cpu"
 
 
 def test_auto_takes_torch_for_tensors_without_memory():

@@ -43,9 +43,10 @@ def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
         return Gridded(placed, None if window is None else _shape(window), note)
     grid = WorkingGrid.choose(field, volume, sizes)
     placed, note = grid.place(volume)
-    # A little more than a window is not worth looking at in parts.
-    little = all(own <= most + STRIDE for own, most in zip(placed.shape, grid.window, strict=True))
-    return Gridded(placed, placed.shape if little else grid.window, note)
+    # A voxel or two more than a window at each end are not worth looking at in parts.
+    if all(own <= most + STRIDE // 2 for own, most in zip(placed.shape, grid.window, strict=True)):
+        placed = middle(placed, grid.window)
+    return Gridded(placed, grid.window, note)
 
 
 def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:

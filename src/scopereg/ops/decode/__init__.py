@@ -50,7 +50,8 @@ def fit_pose(points: Tensor, coordinates: Tensor, evidence: Tensor) -> tuple[Ten
         from scopereg.ops.decode import gradients
 
         return gradients.fit_pose(points, coordinates, evidence)
-    rotation, translation = weighted_kabsch(points.expand(len(coordinates), -1, -1), coordinates, evidence)
+    # not len(): export keeps the batch free
+    rotation, translation = weighted_kabsch(points.expand(coordinates.shape[0], -1, -1), coordinates, evidence)
     return rotation, translation
 
 
