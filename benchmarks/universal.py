@@ -34,6 +34,7 @@ from scopereg.training.module import PoseTraining, network_options
 from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
 from scopereg.training.statistics import measure_statistics
+from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
@@ -68,7 +69,7 @@ def main() -> None:
     if given.stop_after is not None:
         _interrupt_after(given.stop_after * 60)
     sets = load_quick_sets(given.sets)
-    before = 0.0
+    before = minutes_of(given.start)
 
     def watch(module: PoseTraining) -> None:
         errors = quick_errors(module.average, sets, module.device)
@@ -76,9 +77,6 @@ def main() -> None:
         append_curve(given.output / CURVE, errors, "universal", module.state.step, f"{minutes:.2f}")
         print("  ".join(f"{name} {row['mean_mm']:.2f}" for name, row in quick_summary(errors).items()), flush=True)
 
-    if given.start is not None:
-        facts = read_facts(given.start)
-        before = float(facts.get("minutes_before", 0.0)) + float(facts.get("minutes", 0.0))
     train_worlds(settings, given.output, Machine(), watch=watch)
     if (given.output / MODEL).is_file():
         finish(given.output / MODEL, given.output / NAME)

@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scopereg.data import phantom
 from scopereg.geometry import sample_poses
@@ -67,18 +68,23 @@ def main() -> None:
     """Draw the sheet and write it."""
     rows = [(name, seed) for name, seeds in SEEDS.items() for seed in seeds]
     figure, grid = plt.subplots(len(rows), len(TITLES), figsize=(1.75 * len(TITLES), 1.8 * len(rows)))
-    figure.patch.set_facecolor(PAPER)
     for row, (name, seed) in zip(grid, rows, strict=True):
         draw_row(row, name, seed)
-    for axes, title in zip(grid[0], TITLES, strict=True):
+    finish(figure, grid, TITLES, OUT)
+
+
+def finish(figure: Figure, grid: np.ndarray, titles: tuple[str, ...], path: Path) -> None:
+    """Titles over the columns, nothing but pictures on black, and the file."""
+    figure.patch.set_facecolor(PAPER)
+    for axes, title in zip(grid[0], titles, strict=True):
         axes.set_title(title, color=INK, fontsize=10)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[], facecolor=PAPER)
         axes.spines[:].set_visible(False)
     figure.tight_layout(pad=0.3)
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(OUT, dpi=80, facecolor=PAPER)
-    print(f"{OUT}: {OUT.stat().st_size / 1000:.0f} kB")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80, facecolor=PAPER)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
+from make_phantom_sheet import INK, finish, show
 
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.geometry import sample_slice
@@ -30,11 +27,6 @@ TITLES = (
     "volume there",
     "frame",
 )
-INK, PAPER = "#e8e8e8", "#101010"
-
-
-def show(axes: Axes, image: np.ndarray, aspect: float = 1.0) -> None:
-    axes.imshow(image, cmap="gray", vmin=0, vmax=1, aspect=aspect, interpolation="bilinear")
 
 
 def draw_row(row: np.ndarray, seed: int) -> None:
@@ -58,17 +50,9 @@ def draw_row(row: np.ndarray, seed: int) -> None:
 def main() -> None:
     """Draw the sheet and write it."""
     figure, grid = plt.subplots(len(SEEDS), len(TITLES), figsize=(1.6 * len(TITLES), 1.62 * len(SEEDS)))
-    figure.patch.set_facecolor(PAPER)
     for row, seed in zip(grid, SEEDS, strict=True):
         draw_row(row, seed)
-    for axes, title in zip(grid[0], TITLES, strict=True):
-        axes.set_title(title, color=INK, fontsize=10)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[], facecolor=PAPER)
-        axes.spines[:].set_visible(False)
-    figure.tight_layout(pad=0.3)
-    figure.savefig(OUT, dpi=80, facecolor=PAPER)
-    print(f"{OUT}: {OUT.stat().st_size / 1000:.0f} kB")
+    finish(figure, grid, TITLES, OUT)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scopereg.data import phantom
 from scopereg.data.phantom.anatomy.draws import generator_for
-from scopereg.data.store import AcquiredFrames, VolumeSet
+from scopereg.data.store import AcquiredFrames, VolumeSet, grey_bytes
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import check_magnitude, sample_poses
 
@@ -43,7 +43,7 @@ def make_phantoms(
     for done in range(count):
         patient = phantom.create(anatomy, seed=seed + done, shape=shape, device=device)
         assert patient.volume.labels is not None
-        volumes.append(_bytes(patient.volume.array))
+        volumes.append(grey_bytes(patient.volume.array))
         labels.append(patient.volume.labels.to("cpu", torch.uint8))
         if frames:
             acquired.append(_acquire(patient, frames, magnitude))
@@ -72,8 +72,4 @@ def _acquire(patient: phantom.Phantom, count: int, magnitude: float) -> tuple[Te
     generator = generator_for(f"poses of the set of {patient.anatomy}", patient.seed)
     poses = sample_poses(count, magnitude, patient.shape, generator)
     images = patient.acquire(*poses, protocol=PROTOCOL, seed=patient.seed).images
-    return _bytes(images), poses.rotation.float(), poses.translation.float()
-
-
-def _bytes(values: Tensor) -> Tensor:
-    return (values.clamp(0, 1) * 255).round().to("cpu", torch.uint8)
+    return grey_bytes(images), poses.rotation.float(), poses.translation.float()

@@ -162,6 +162,11 @@ class VolumeSet:
         return tensors_sha256(grid, *_arrays(self).values())
 
 
+def grey_bytes(values: Tensor) -> Tensor:
+    """Grey values in [0, 1] as a set keeps them: bytes, on the CPU."""
+    return (values.clamp(0, 1) * 255).round().to("cpu", torch.uint8)
+
+
 def save_set(volume_set: VolumeSet, folder: Path | str) -> Path:
     """Write the set as a folder of .npy files with a manifest, the manifest last: without it the folder is no set."""
     folder = output_folder(folder)

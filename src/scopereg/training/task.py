@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,7 +69,8 @@ def worlds_task(settings: TrainSettings, ranges: WorldRanges | None = None) -> T
     ranges = ranges or WorldRanges()
     shape = ranges.shapes[0][0]
     phantoms = stored_phantoms(settings.phantoms)
-    facts = {"dataset": "worlds", "grid": grid_facts(ranges, settings.magnitude), **_before(settings)}
+    facts: dict[str, Any] = {"dataset": "worlds", "grid": grid_facts(ranges, settings.magnitude)}
+    facts |= {} if settings.start is None else {"minutes_before": minutes_of(settings.start)}
     facts |= {"phantoms": {volumes.name: len(volumes) for volumes in phantoms}} if phantoms else {}
     hashes = [ranges_sha256(ranges), *(volumes.sha256() for volumes in phantoms)]
     return Task(
@@ -84,9 +86,7 @@ def worlds_task(settings: TrainSettings, ranges: WorldRanges | None = None) -> T
     )
 
 
-def _before(settings: TrainSettings) -> dict[str, float]:
-    """How long the weights that a run starts from were trained before."""
-    if settings.start is None:
-        return {}
-    facts = read_facts(settings.start)
-    return {"minutes_before": float(facts.get("minutes_before", 0.0)) + float(facts.get("minutes", 0.0))}
+def minutes_of(weights: Path | None) -> float:
+    """How long weights were trained, over all occasions; fresh ones not at all."""
+    facts = {} if weights is None else read_facts(weights)
+    return float(facts.get("minutes_before", 0.0)) + float(facts.get("minutes", 0.0))

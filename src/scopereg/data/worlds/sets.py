@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
-from torch import Tensor
 
 from scopereg.data.phantom.anatomy.draws import generator_for
-from scopereg.data.store import AcquiredFrames, VolumeSet
+from scopereg.data.store import AcquiredFrames, VolumeSet, grey_bytes
 from scopereg.data.worlds.ranges import Shape, WorldRanges, greatest_offset
 from scopereg.data.worlds.world import draw_worlds
 from scopereg.errors import ScopeRegError
@@ -48,8 +47,8 @@ def make_worlds(
     for done in range(count):
         generator = generator_for("a world", seed + done, device=device)
         world = draw_worlds(1, frames, shape, generator, magnitude=offset, ranges=ranges)
-        volumes.append(_bytes(world.volumes[0]))
-        acquired.append((_bytes(world.frames), world.rotation.cpu(), world.translation.cpu()))
+        volumes.append(grey_bytes(world.volumes[0]))
+        acquired.append((grey_bytes(world.frames), world.rotation.cpu(), world.translation.cpu()))
         if progress is not None:
             progress(done + 1, count)
     cases = tuple(f"world{seed + done:05d}" for done in range(count))
@@ -69,7 +68,3 @@ def make_worlds(
 def ranges_sha256(ranges: WorldRanges) -> str:
     """Hash of all ranges: what worlds are drawn from, in place of a hash of data."""
     return hashlib.sha256(json.dumps(asdict(ranges), sort_keys=True).encode()).hexdigest()
-
-
-def _bytes(values: Tensor) -> Tensor:
-    return (values.clamp(0, 1) * 255).round().to("cpu", torch.uint8)
