@@ -23,6 +23,8 @@ from scopereg.networks.weights import save_network
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
+from scopereg.registration.result import Result
+from scopereg.registration.session import Session
 from scopereg.registration.wide import WideOptions, starts
 
 
@@ -75,15 +77,22 @@ def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far) 
     assert wide.evidence is not None
 
 
-def test_the_place_that_is_most_alike_once_refined_is_taken(echo: Registrar, far: Far) -> None:
+def test_the_place_that_is_most_alike_once_refined_is_taken(
+    echo: Registrar, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[Result] = []
+    search = Session.search
+    monkeypatch.setattr(
+        Session, "search", lambda *given, **named: searches.append(search(*given, **named)) or searches[-1]
+    )
     locator = Locator(far.volume, echo, wide=True, refine=True)
     found = locator.locate(far.frame)
     assert found.method == "echo network, refined"
     assert apart_mm(far.frame, found.pose, far.true) < 4
     assert all(found.similarity >= other.similarity for other in found.alternatives)
     # From the worst of the places first: the order in which they come does not matter.
-    session = locator.search.prepared(far.frame).session  # type: ignore[attr-defined]
-    worst, *others = reversed((wide := session.search(far.frame), *wide.alternatives))
+    (wide,) = searches
+    worst, *others = reversed((wide, *wide.alternatives))
     again = locator._refined(far.frame, replace(worst, alternatives=tuple(others)))
     assert again.pose.is_close(found.pose, mm=1e-3, deg=1e-3)
 
@@ -113,14 +122,14 @@ def test_from_the_command_line_and_in_three_lines(far: Far, tmp_path: Path, caps
 
 
 def test_as_a_method_of_the_evaluation(far: Far) -> None:
-    method = methods.create("echo:wide+refine", "cpu")
-    assert method.name == "echo wide + refine"
+    method = methods.create("universal:wide+refine", "cpu")  # takes the volume in the voxels that it has
+    assert method.name == "universal wide + refine"
     found = method.locate(far.image[None], far.volume.array, far.volume.isotropic_spacing_mm)
     assert (
         apart_mm(far.frame, pose_from_voxels(*(part[0] for part in found.poses), far.frame, far.volume), far.true) < 4
     )
     assert found.verdicts is not None
-    assert methods.create("echo:wide", "cpu").name == "echo wide"
+    assert methods.create("universal:wide", "cpu").name == "universal wide"
 
 
 def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Path) -> None:
