@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -51,6 +51,28 @@ def echo() -> Registrar:
     return scopereg.load("echo", device="cpu")
 
 
+@pytest.fixture(scope="module")
+def known() -> list[Result]:
+    """What `echo` has found in a search for the frame."""
+    return []
+
+
+@pytest.fixture
+def searches(known: list[Result], monkeypatch: pytest.MonkeyPatch) -> list[Result]:
+    """What searches gave; where one test has searched, which takes a while, the other is given the same."""
+    given: list[Result] = []
+    search = Session.search
+
+    def remembered(self: Session, *arguments: Any, **named: Any) -> Result:
+        if not known:
+            known.append(search(self, *arguments, **named))
+        given.append(known[0])
+        return known[0]
+
+    monkeypatch.setattr(Session, "search", remembered)
+    return given
+
+
 def test_starts_lie_on_both_sides_of_the_middle_on_every_axis() -> None:
     poses = starts(WideOptions(shift_voxels=5, turn_deg=90))
     assert torch.equal(poses.rotation[0], torch.eye(3))
@@ -62,7 +84,7 @@ def test_starts_lie_on_both_sides_of_the_middle_on_every_axis() -> None:
     )
 
 
-def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far) -> None:
+def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far, searches: list[Result]) -> None:
     alone = Locator(far.volume, echo).locate(far.frame)
     assert apart_mm(far.frame, alone.pose, far.true) > 10
     assert alone.alternatives == ()
@@ -75,16 +97,10 @@ def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far) 
     assert min(apart) > WideOptions().apart_mm
     assert wide.ok is not None  # the verdict is that of the last look
     assert wide.evidence is not None
+    assert len(searches) == 1
 
 
-def test_the_place_that_is_most_alike_once_refined_is_taken(
-    echo: Registrar, far: Far, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searches: list[Result] = []
-    search = Session.search
-    monkeypatch.setattr(
-        Session, "search", lambda *given, **named: searches.append(search(*given, **named)) or searches[-1]
-    )
+def test_the_place_that_is_most_alike_once_refined_is_taken(echo: Registrar, far: Far, searches: list[Result]) -> None:
     locator = Locator(far.volume, echo, wide=True, refine=True)
     found = locator.locate(far.frame)
     assert found.method == "echo network, refined"
