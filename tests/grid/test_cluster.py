@@ -31,6 +31,8 @@ STEPS = 14  # of 8 epochs
 def address() -> Iterator[str]:
     """Where the cluster is that this process is in, too."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Else workers wait for as long as other tests keep all cores busy. Ray asks for this very spelling.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
