@@ -13,7 +13,8 @@ from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import geodesic_angle_deg, rotation_from_euler_deg
 from scopereg.networks import ScopeReg, create
-from scopereg.networks.folded import FoldedEncoder, pool_plane, pool_volume
+from scopereg.networks.folded import FoldedEncoder
+from scopereg.networks.pool import pool_plane, pool_volume
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import NetworkResult
 from scopereg.networks.streaming import Located, Streaming
@@ -141,8 +142,13 @@ def test_a_folded_encoder_is_the_encoder() -> None:
 @pytest.mark.parametrize("stride", [2, (1, 2, 2)])
 @pytest.mark.parametrize("shape", [(8, 12, 10), (5, 7, 9), (1, 3, 3)])
 def test_pooling_by_planes_is_pooling(shape: tuple[int, int, int], stride: int | tuple[int, int, int]) -> None:
-    x = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(pool_volume(x, stride), torch.nn.functional.max_pool3d(x, 3, stride, 1))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *shape, generator=generator).requires_grad_()
+    found, wanted = pool_volume(x, stride), torch.nn.functional.max_pool3d(x, 3, stride, 1)
+    assert torch.equal(found, wanted)
+    felt = torch.randn(found.shape, generator=generator)
+    have, want = (torch.autograd.grad(y, [x], felt)[0] for y in (found, wanted))
+    torch.testing.assert_close(have, want)
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (1, 6), (2, 1), (64, 64)])

@@ -120,6 +120,14 @@ def test_a_run_starts_from_the_weights_of_a_file(tiny_set: Maker, folder: Path) 
     assert_same_state(dict(made.state_dict()), dict(given.state_dict()))
 
 
+def test_weights_of_batch_norms_serve_instance_norms_without_their_statistics(folder: Path) -> None:
+    given = create("scope-reg")
+    path = save_network(given, folder / "start.safetensors", name="scope-reg", options={})
+    made = create_network(replace(SETTINGS, norm="instance", depth_stride=4, start=path)).state_dict()
+    assert_same_state(dict(made), {key: value for key, value in given.state_dict().items() if key in made})
+    assert len(made) < len(given.state_dict())
+
+
 # by the clock
 
 

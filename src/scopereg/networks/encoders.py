@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
+from scopereg.networks.pool import Pool
+from scopereg.ops.norms import instance_norm
 
 STRIDE = 8
 CHANNELS = 256
@@ -18,15 +20,28 @@ NormName = Literal["batch", "instance"]
 
 _CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 _LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
-_POOL = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
-_NORM = {("batch", 2): nn.BatchNorm2d, ("batch", 3): nn.BatchNorm3d,
-         ("instance", 2): nn.InstanceNorm2d, ("instance", 3): nn.InstanceNorm3d}  # fmt: skip
+_BATCH_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+
+
+class InstanceNorm(nn.Module):
+    """Every channel of every image to mean 0 and variance 1, then scaled: an image's own contrast does not count.
+
+    What follows in a residual block, the sum with a shortcut and the cut at zero, can be done in the same pass.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, features: Tensor, shortcut: Tensor | None = None, *, relu: bool = False) -> Tensor:
+        return instance_norm(features, self.weight, self.bias, shortcut, relu=relu)
 
 
 def _norm(name: NormName, axes: int, channels: int) -> nn.Module:
-    if (name, axes) not in _NORM:
+    if name not in get_args(NormName):
         raise ScopeRegError(f"unknown norm {name!r}", where="networks.create(norm)", fix="use batch or instance")
-    return _NORM[name, axes](channels, affine=True)
+    return InstanceNorm(channels) if name == "instance" else _BATCH_NORM[axes](channels)
 
 
 class Stem(nn.Module):
@@ -100,6 +115,10 @@ class BasicBlock(nn.Module):
         self.activation = nn.ReLU(inplace=True)
 
     def forward(self, features: Tensor) -> Tensor:
+        first, norm, _, second, last = self.residual
+        if isinstance(norm, InstanceNorm):
+            inner = norm(first(features), relu=True)
+            return last(second(inner), self.shortcut(features), relu=True)
         return self.activation(self.residual(features) + self.shortcut(features))
 
 
@@ -121,8 +140,17 @@ class Encoder(nn.Sequential):
             Stem(axes),
             _norm(norm, axes, 64),
             nn.ReLU(inplace=True),
-            _POOL[axes](3, pool_stride, 1),
+            Pool(axes, pool_stride),
             BasicBlock(axes, 64, 64, 1, norm),
             BasicBlock(axes, 64, 128, 2, norm),
             BasicBlock(axes, 128, CHANNELS, 1, norm),
         )
+
+    def forward(self, image: Tensor) -> Tensor:
+        stem, norm, *rest = self
+        if not isinstance(norm, InstanceNorm):
+            return super().forward(image)
+        features = norm(stem(image), relu=True)
+        for layer in rest[1:]:
+            features = layer(features)
+        return features

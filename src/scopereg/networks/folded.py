@@ -66,7 +66,6 @@ class FoldedEncoder:
         kernel = stem_kernel(stem.weight, stem.axes) if self.blocked else stem.weight
         stride, padding = ((1,), (0,)) if self.blocked else ((2,), (3,))
         self.stem = self._fold(kernel, norm, stride * stem.axes, padding * stem.axes)
-        assert isinstance(pool, nn.MaxPool2d | nn.MaxPool3d)
         self.pool = pool  # has no weights
         self.blocks = [self._block(block) for block in blocks if isinstance(block, BasicBlock)]
 
@@ -74,15 +73,10 @@ class FoldedEncoder:
         x = image.to(self.dtype)
         x = blocks_of(x, self.axes) if self.blocked else x
         x = self.stem.relu(x)
-        x = self._pooled(x)
+        x = self.pool(x)
         for block in self.blocks:
             x = block(x)
         return x
-
-    def _pooled(self, x: Tensor) -> Tensor:
-        if self.blocked and self.axes == 3:
-            return pool_volume(x, self.pool.stride)
-        return pool_plane(x) if self.axes == 2 and not x.is_cuda else self.pool(x)
 
     def _block(self, block: BasicBlock) -> Block:
         first, first_norm, _, second, second_norm = block.residual
@@ -109,30 +103,6 @@ class FoldedEncoder:
         folded = weight.double() * gain.reshape(-1, *(1,) * (weight.ndim - 1))
         kernel = folded.to(self.device, self.dtype).contiguous(memory_format=self.format)
         return Conv(kernel, bias.to(self.device, self.dtype), stride, padding)
-
-
-def pool_volume(x: Tensor, stride: int | tuple[int, ...]) -> Tensor:
-    """Max-pooling of (B, C, D, H, W), 3 wide, border 1: over the planes, then across them.
-
-    On a GPU PyTorch has no kernel for volumes whose channels lie together, only for planes.
-    """
-    along, *_ = stride if isinstance(stride, tuple) else (stride,)
-    planes = x.transpose(1, 2)  # (B, D, C, H, W)
-    pooled = F.max_pool2d(planes.flatten(0, 1), 3, 2, 1).unflatten(0, planes.shape[:2])
-    edge = torch.full_like(pooled[:, :1], -torch.inf)
-    before, behind = torch.cat([edge, pooled[:, :-1]], 1), torch.cat([pooled[:, 1:], edge], 1)
-    across = torch.maximum(torch.maximum(before[:, ::along], pooled[:, ::along]), behind[:, ::along])
-    return across.transpose(1, 2).contiguous(memory_format=torch.channels_last_3d)
-
-
-def pool_plane(x: Tensor) -> Tensor:
-    """Max-pooling of (B, C, H, W) without negative values, 3 wide, stride 2, border 1: over rows, then columns.
-
-    On a CPU PyTorch's own walks pixel by pixel and takes eight times as long.
-    """
-    x = F.pad(x, (1, 1, 1, 1))
-    x = torch.maximum(torch.maximum(x[:, :, 0:-2:2], x[:, :, 1:-1:2]), x[:, :, 2::2])
-    return torch.maximum(torch.maximum(x[..., 0:-2:2], x[..., 1:-1:2]), x[..., 2::2])
 
 
 def can_fold(encoder: Encoder) -> bool:

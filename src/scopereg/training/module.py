@@ -27,6 +27,7 @@ from scopereg.training.validation import Examples, errors_mm, summarise
 
 Shape = tuple[int, int, int]
 USUAL_SHAPE: Shape = (32, 128, 128)
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # what a batch norm keeps beside its weights
 _STEPS_BETWEEN_TALKS = 8  # of the processes of one run about the time
 
 
@@ -196,6 +197,8 @@ def start_from(network: nn.Module, path: Path) -> nn.Module:
     """The network with the weights of a file, which must fit it."""
     given = load_network(path).state_dict()
     wanted = network.state_dict()
+    if not any(key.endswith(STATISTICS) for key in wanted):  # instance norms: those of batch norms have no use here
+        given = {key: value for key, value in given.items() if not key.endswith(STATISTICS)}
     if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in wanted.items()}:
         raise ScopeRegError(
             f"its weights do not fit a {type(network).__name__}",
