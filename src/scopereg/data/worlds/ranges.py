@@ -11,6 +11,7 @@ from scopereg.errors import ScopeRegError
 Shape = tuple[int, int, int]
 
 _SIGNED = ("label_echo_db", "fluid_echo_db", "label_attenuation_db", "tube_echo_db", "body_echo_db", "log_gamma")
+_POSITIVE = ("offset", "point_spread", "sheet_turns", "body_radius", "body_aspect", "slow_factor", "width", "widths")
 _LEAST_AXIS, _MOST_AXIS = 16, 256  # voxels of a volume
 
 
@@ -21,8 +22,8 @@ class WorldRanges:
     # What a batch may be.
     shapes: tuple[tuple[Shape, float], ...] = (
         ((32, 128, 128), 0.34),
-        ((48, 128, 128), 0.2),
-        ((40, 64, 64), 0.14),
+        ((48, 128, 128), 0.16),
+        ((40, 64, 64), 0.18),
         ((64, 96, 96), 0.12),
         ((32, 96, 144), 0.08),
         ((96, 96, 96), 0.06),
@@ -140,7 +141,7 @@ class WorldRanges:
 
     # The scanner of the frames.
     offset: Range = (0.2, 1.0)
-    """Share of the greatest offset that a frame's pose is drawn within."""
+    """Share of the greatest offset that a frame's pose is drawn within; small ones more often than large ones."""
     own_speckle_chance: float = 0.45
     """Probability that a frame shares no speckle at all with the volume."""
     speckle_correlation: Range = (0.0, 1.0)
@@ -221,8 +222,9 @@ def _check(name: str, value: object) -> None:
     else:
         assert isinstance(value, tuple)
         parts = value if value and isinstance(value[0], tuple) else (value,)
-        good = all(_ascends(part, name) for part in parts)
-        fix = "pass (least, greatest), finite"
+        positive = name.endswith(_POSITIVE)  # drawn by their logarithm
+        good = all(_ascends(part, name) and (not positive or part[0] > 0) for part in parts)
+        fix = "pass (least, greatest), finite" + positive * " and above 0"
     if not good:
         raise ScopeRegError(f"{name} is {value}", where=f"WorldRanges({name})", fix=fix)
 

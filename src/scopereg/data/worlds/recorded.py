@@ -57,6 +57,8 @@ class RecordedWorlds:
         graph.register_generator_state(generator)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream(self.device)):
+        here = torch.cuda.current_stream(self.device)
+        aside = None if here == torch.cuda.default_stream(self.device) else here  # which cannot be recorded itself
+        with torch.cuda.graph(graph, pool=self._pool, stream=aside):
             outputs = draw()
         return _Recording(graph, generator, outputs)

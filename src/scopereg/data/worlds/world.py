@@ -77,7 +77,7 @@ def draw_poses(draws: Draws, magnitude: float, shape: Shape, ranges: WorldRanges
     As `sample_poses`, but without asking the device how many were good: of several tries the first good one is taken,
     and where none is, the last one drawn back to the middle.
     """
-    numbers = draws.uniform((-1.0, 1.0), _TRIES, 6) * draws.uniform(ranges.offset, 1, 1) * magnitude
+    numbers = draws.uniform((-1.0, 1.0), _TRIES, 6) * draws.log_uniform(ranges.offset, 1, 1) * magnitude
     numbers = torch.cat([numbers, numbers[:, -1:] * 0.3], 1)  # (B, tries + 1, 6)
     flat = numbers.flatten(0, 1)
     inside = inside_fraction(rotation_from_euler_deg(flat[:, 3:]), flat[:, :3], shape)
