@@ -13,12 +13,14 @@ from torch import Tensor, nn
 import scopereg
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, sample_poses
-from scopereg.images import Frame, Volume, pose_from_voxels
+from scopereg.evaluation.methods import NetworkMethod
+from scopereg.geometry import Pose, rotation_from_euler_deg, sample_poses
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.registration import working_grid
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, unit_range
+from scopereg.registration.prepared_volume import case_on_grid
 from scopereg.registration.working_grid import FieldOfView, KnownSizes, WorkingGrid, depth_for, isotropic, padded
 
 SIZES = KnownSizes((64, 160), (32, 160), 20.0)
@@ -39,8 +41,8 @@ class Images(NamedTuple):
 TABLE = {  # as in docs/register.md
     "usual": Images((640, 480), 0.2, (256, 256, 160), 0.5, 1.0, (48, 96, 128)),
     "fine": Images((1024, 768), 0.05, (256, 256, 160), 0.25, 0.4, (48, 96, 128)),
-    "coarse": Images((64, 64), 0.8, (64, 64, 40), 0.8, 0.8, (40, 64, 64)),
-    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.75, (48, 64, 64)),
+    "coarse": Images((64, 64), 0.8, (64, 64, 40), 0.8, 0.4, (48, 128, 128)),
+    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.38, (48, 128, 128)),
     "coarse frame in a fine volume": Images((80, 60), 1.0, (300, 240, 200), 0.4, 0.63, (48, 96, 128)),
     "thin": Images((512, 512), 0.15, (192, 192, 8), (0.4, 0.4, 0.5), 0.6, (32, 128, 128)),
     "tall": Images((128, 512), 0.25, (96, 300, 90), 0.6, 1.0, (48, 128, 64)),
@@ -87,7 +89,7 @@ def test_no_frame_is_cut_and_no_volume_too_large(name: str) -> None:
 
 def test_frames_of_nearly_one_size_share_a_grid() -> None:
     volume = Shaped((200, 200, 100), 0.5)
-    near = [FieldOfView(*mm, 0.2) for mm in ((100.0, 80.0), (99.9, 79.9), (101.0, 80.4))]
+    near = [FieldOfView(*mm) for mm in ((100.0, 80.0), (99.9, 79.9), (101.0, 80.4))]
     assert len({WorkingGrid.choose(field, volume, SIZES) for field in near}) == 1  # type: ignore[arg-type]
 
 
@@ -103,7 +105,7 @@ def test_what_weights_tell_of_their_sizes_is_read_and_checked() -> None:
     with pytest.raises(ScopeRegError, match="magnitude_voxels"):
         KnownSizes(magnitude_voxels=0)
     with pytest.raises(ScopeRegError, match="field of view"):
-        FieldOfView(0.0, 10.0, 0.1)
+        FieldOfView(0.0, 10.0)
 
 
 class Still(nn.Module):
@@ -276,7 +278,7 @@ def test_notes_tell_the_grid_and_how_far_the_network_looks() -> None:
     assert any("looks 20 mm and 20 degrees around the middle of the volume" in note for note in found.notes)
     led = Locator(scene.volume, still(), device="cpu").locate(scene.frame, scene.true)
     assert not any("around the middle" in note for note in led.notes)
-    quiet = scene_of(TABLE["coarse"])
+    quiet = scene_of(Images((128, 128), 0.8, (128, 128, 40), 0.8, 0.8, (40, 128, 128)))
     assert Locator(quiet.volume, still(), device="cpu").locate(quiet.frame).notes == ()
 
 
@@ -291,6 +293,31 @@ def test_a_session_takes_a_frame_a_field_of_view_or_a_grid_of_the_caller() -> No
         assert session.spacing_mm == pytest.approx(1.1)
     with pytest.raises(ScopeRegError, match="anisotropic"):
         model.prepare(scene.volume)
+
+
+class Guess(Still):
+    """Finds every frame at one pose off the middle of what it is given."""
+
+    def forward(self, images: Tensor, volumes: Tensor) -> Any:
+        found = super().forward(images, volumes)
+        turn, shift = rotation_from_euler_deg(torch.tensor([4.0, -3.0, 7.0])), torch.tensor([1.5, -2.5, 3.0])
+        return found._replace(rotation=found.rotation @ turn, translation=found.translation + shift)
+
+
+@pytest.mark.parametrize("size", [(21, 40, 33), (40, 64, 64), (32, 128, 128)])
+def test_what_is_evaluated_is_what_is_registered(size: tuple[int, int, int]) -> None:
+    """Frames on the volume's own grid go to the grid that the network wants, and their poses come back."""
+    model = Registrar("guess", Guess().eval(), {"grid": SIZES.facts}, torch.device("cpu"))
+    volume, frame = torch.rand(size), torch.rand(size[1:])
+    found = NetworkMethod(model).locate(frame[None], volume, 0.8)
+    reference, image = Volume(volume, 0.8), Frame(frame, spacing_mm=0.8)
+    shipped = model.register(image, reference)
+    want = pose_to_voxels(shipped.pose, image, reference)
+    torch.testing.assert_close(found.poses.rotation[0], want.rotation)
+    torch.testing.assert_close(found.poses.translation[0], want.translation, atol=1e-4, rtol=0)
+    case = case_on_grid(model, frame[None], volume, 0.8)
+    again = case.back(case.placed(found.poses))
+    torch.testing.assert_close(again.translation, found.poses.translation)
 
 
 def test_a_network_finds_an_anisotropic_oblique_patient() -> None:

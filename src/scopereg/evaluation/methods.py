@@ -20,6 +20,7 @@ from scopereg.networks.passes import locate
 from scopereg.registration import model as models
 from scopereg.registration.calibration import Stage
 from scopereg.registration.confidence import Verdict
+from scopereg.registration.prepared_volume import case_on_grid
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.signs import LIKENESS, Witness
@@ -77,9 +78,10 @@ class NetworkMethod:
         if self.calibration is not None:
             return self._judged(frames, volume, spacing_mm)
         begin = time.perf_counter()
-        device = self.model.device
-        found = locate(self.model.network, frames.to(device), volume[None].to(device), self.passes)
-        poses = VoxelPoses(found.rotation.cpu(), found.translation.cpu())
+        device, case = self.model.device, case_on_grid(self.model, frames, volume, spacing_mm)
+        images, reference = case.frames.to(device), case.volume.array[None].to(device)
+        found = locate(self.model.network, images, reference, self.passes)
+        poses = case.back(VoxelPoses(found.rotation, found.translation))
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         nothing = torch.full((len(frames),), math.nan)
         return Located(poses, nothing, torch.full((len(frames),), each_ms))
@@ -87,11 +89,12 @@ class NetworkMethod:
     def _judged(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
         """Through a session, which tells the confidence as well."""
         begin = time.perf_counter()
-        with self.model.prepare(Volume(volume, spacing_mm)) as session:
-            found = session.examine(frames)
+        case = case_on_grid(self.model, frames, volume, spacing_mm)
+        with self.model.prepare(case.volume) as session:
+            found = session.examine(case.frames)
         verdicts = self.judge("network", found.signs, found.poses)
-        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return Located(found.poses, _sure(verdicts), torch.full((len(frames),), each_ms), found.signs, verdicts)
+        each_ms = torch.full((len(frames),), (time.perf_counter() - begin) * 1e3 / len(frames))
+        return Located(case.back(found.poses), _sure(verdicts), each_ms, found.signs, verdicts)
 
     def judge(self, stage: Stage, signs: Tensor, poses: VoxelPoses) -> list[Verdict]:
         """What to think of poses of the network, or of those refined from them, by their signs (F, S)."""
@@ -198,10 +201,11 @@ class RefinedMethod:
         poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
         sure, verdicts = found.similarity.cpu(), None
         if isinstance(self.start, NetworkMethod) and start.signs is not None:
-            signs = start.signs.clone()
-            witness = Witness(volume.to(self.device), spacing_mm)
-            signs[:, LIKENESS] = witness.likeness(frames.to(self.device, torch.float32), found.poses).cpu()
-            verdicts = self.start.judge("refined", signs, poses)
+            signs, case = start.signs.clone(), case_on_grid(self.start.model, frames, volume, spacing_mm)
+            witness = Witness(case.volume.array.to(self.device), case.volume.isotropic_spacing_mm)
+            where = VoxelPoses(*(part.to(self.device) for part in case.placed(poses)))
+            signs[:, LIKENESS] = witness.likeness(case.frames.to(self.device, torch.float32), where).cpu()
+            verdicts = self.start.judge("refined", signs, case.placed(poses))
             sure = _sure(verdicts)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts)

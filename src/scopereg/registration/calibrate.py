@@ -22,7 +22,6 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.examples import CaseExamples, case_examples
 from scopereg.evaluation.metrics import mtre_mm
 from scopereg.geometry import VoxelPoses
-from scopereg.images import Volume
 from scopereg.io.files import output_folder
 from scopereg.options.models import CalibrateOptions
 from scopereg.progress import counting
@@ -31,6 +30,7 @@ from scopereg.registration import model as models
 from scopereg.registration.calibration import ENDING, STAGES, Calibration, Stage, key, path_beside, signs_of
 from scopereg.registration.confidence import CLOSE_MM, Array, fit
 from scopereg.registration.model import Registrar
+from scopereg.registration.prepared_volume import case_on_grid
 from scopereg.registration.refine import Refiner
 from scopereg.registration.signs import LIKENESS
 from scopereg.registration.working_grid import KnownSizes
@@ -180,12 +180,14 @@ def observe_case(
     registrar: Registrar, examples: CaseExamples, spacing_mm: float, patient: str, *, truth: bool = True
 ) -> Observed:
     """The frames of a case; without `truth` they are strangers, whose errors are NaN."""
-    with registrar.prepare(Volume(examples.volume, spacing_mm), agreement=True) as session:
-        found = session.examine(examples.frames)
-        refined = Refiner(examples.volume.to(registrar.device)).refine(examples.frames, found.poses).poses
-        poses = {"network": found.poses, "refined": VoxelPoses(*(part.cpu() for part in refined))}
+    case = case_on_grid(registrar, examples.frames, examples.volume, spacing_mm)
+    with registrar.prepare(case.volume, agreement=True) as session:
+        found = session.examine(case.frames)
+        near = case.back(found.poses)
+        refined = Refiner(examples.volume.to(registrar.device)).refine(examples.frames, near).poses
+        poses = {"network": near, "refined": VoxelPoses(*(part.cpu() for part in refined))}
         after = found.signs.clone()
-        after[:, LIKENESS] = session.likeness(examples.frames, poses["refined"])
+        after[:, LIKENESS] = session.likeness(case.frames, case.placed(poses["refined"]))
     signs: dict[Stage, Array] = {"network": _array(found.signs), "refined": _array(after)}
     height, width = examples.frames.shape[1:]
     nothing = np.full(len(examples.frames), np.nan)
