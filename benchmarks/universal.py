@@ -28,17 +28,22 @@ from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
 from scopereg.data.worlds import WorldRanges
+from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.module import PoseTraining, network_options
 from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
-from scopereg.training.statistics import measure_statistics
+from scopereg.training.statistics import measure_statistics, norms_of
 from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
 STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
+SETTINGS = (
+    *("minutes", "start", "curriculum", "norm", "depth_stride"),
+    *("batch", "learning_rate", "average", "seed", "validate_every"),
+)
 PHANTOMS, PHANTOMS_AT_ONCE, PHANTOM_MAGNITUDE = 96, 6, 14.0  # patients of each anatomy; tests begin at seed 10,000
 
 
@@ -50,6 +55,8 @@ def main() -> None:
     parser.add_argument("--stop-after", type=float, default=None, help="minutes after which this part ends")
     parser.add_argument("--start", type=Path, default=None, help="weights to start from")
     parser.add_argument("--curriculum", type=int, default=usual.curriculum)
+    parser.add_argument("--norm", choices=("batch", "instance"), default=usual.norm)
+    parser.add_argument("--depth-stride", type=int, default=usual.depth_stride)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
     parser.add_argument("--average", type=float, default=usual.average)
@@ -64,8 +71,7 @@ def main() -> None:
         finish(given.finish, given.output / NAME)
         return
     phantoms = make_phantom_sets(given.phantoms) if given.phantoms is not None else None
-    names = ("minutes", "start", "curriculum", "batch", "learning_rate", "average", "seed", "validate_every")
-    settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in names})
+    settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in SETTINGS})
     if given.stop_after is not None:
         _interrupt_after(given.stop_after * 60)
     sets = load_quick_sets(given.sets)
@@ -83,18 +89,24 @@ def main() -> None:
 
 
 def finish(trained: Path, path: Path) -> None:
-    """The weights as the package ships them: half precision, and norms that expect ultrasound.
+    """The weights as the package ships them: half precision, and batch norms that expect ultrasound.
 
-    While training, the norms meet volumes in foreign contrast as well; volumes in use are ultrasound.
+    While training, these meet volumes in foreign contrast as well; volumes in use are ultrasound.
     """
-    facts = {**read_facts(trained), "statistics": f"of {STATISTICS_BATCHES} batches of worlds in ultrasound contrast"}
-    network = load_network(trained)
+    facts, network = read_facts(trained), load_network(trained)
+    assert isinstance(network, ScopeReg)
+    if norms_of(network):
+        facts |= {"statistics": f"of {STATISTICS_BATCHES} batches of worlds in ultrasound contrast"}
+        _expect_ultrasound(network)
+    options = network_options(from_plain(facts["settings"]))
+    save_network(network, path, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
+
+
+def _expect_ultrasound(network: ScopeReg) -> None:
     ranges = WorldRanges(foreign_chance=0.0, shapes=(((32, 128, 128), 0.75), ((40, 64, 64), 0.25)))
     settings = replace(preset("fast", dataset="worlds"), curriculum=0, magnitude=10.0, capture=False)
     source = WorldSource(torch.device("cpu"), settings, STATISTICS_STREAM, ranges)
     measure_statistics(network, map(source.batch, range(STATISTICS_BATCHES)))
-    options = network_options(from_plain(facts["settings"]))
-    save_network(network, path, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
 
 
 def make_phantom_sets(folder: Path) -> Path:
