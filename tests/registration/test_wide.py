@@ -138,14 +138,14 @@ def test_from_the_command_line_and_in_three_lines(far: Far, tmp_path: Path, caps
 
 
 def test_as_a_method_of_the_evaluation(far: Far) -> None:
-    method = methods.create("universal:wide+refine", "cpu")  # takes the volume in the voxels that it has
-    assert method.name == "universal wide + refine"
+    method = methods.create("echo:wide+refine", "cpu")
+    assert method.name == "echo wide + refine"
     found = method.locate(far.image[None], far.volume.array, far.volume.isotropic_spacing_mm)
     assert (
         apart_mm(far.frame, pose_from_voxels(*(part[0] for part in found.poses), far.frame, far.volume), far.true) < 4
     )
     assert found.verdicts is not None
-    assert methods.create("universal:wide", "cpu").name == "universal wide"
+    assert methods.create("echo:wide", "cpu").name == "echo wide"
 
 
 def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Path) -> None:
