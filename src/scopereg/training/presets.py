@@ -25,8 +25,16 @@ PAPER = TrainSettings(
     average=0.0,
     bfloat16=False,
 )
-# Random worlds: offsets up to 20, a curriculum for fresh weights, a longer average for a longer run.
-WORLDS: dict[str, Any] = {"magnitude": 20.0, "curriculum": 6000, "average": 0.9995, "validate_every": 2000}
+# Random worlds: norms that know no contrast, twice the planes for frames that are tilted and off the middle by up to 20,
+# a curriculum for fresh weights, a longer average for a longer run.
+WORLDS: dict[str, Any] = {
+    "norm": "instance",
+    "depth_stride": 4,
+    "magnitude": 20.0,
+    "curriculum": 6000,
+    "average": 0.9995,
+    "validate_every": 2000,
+}
 PRESETS = MappingProxyType({"fast": FAST, "paper": PAPER})  # of scope-reg and the arms of its ablation
 
 FAST_MINUTES = 9.0
