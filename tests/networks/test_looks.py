@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg
 from scopereg.networks import create
-from scopereg.networks.lattice import Lattice, pad_to_stride
+from scopereg.networks.lattice import Lattice, pad_to_stride, pad_volumes
 from scopereg.networks.looks import (
     interpolate_by_gathering,
     interpolate_by_product,
@@ -151,3 +151,30 @@ def test_the_loss_counts_every_look_the_last_most() -> None:
     torch.testing.assert_close(total_loss(result, true, options), alone[0] + 0.5 * alone[1] + 0.25 * alone[2])
     total_loss(result, true, options).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())
+
+
+def test_later_looks_see_the_middle_planes() -> None:
+    lattice = pad_volumes(torch.zeros(1, 40, 16, 24), 4)[1]
+    assert lattice.middle_planes(0) == lattice.middle_planes(10) == lattice.middle_planes(99) == lattice
+    near = lattice.middle_planes(4)
+    assert near.shape == (4, 2, 3)
+    assert lattice.middle_planes(5).shape[0] == 6, "one more keeps them centred"
+    z = near.axes(torch.device("cpu"))[0]
+    torch.testing.assert_close(z, -z.flip(0))
+    tokens = torch.randn(1, 10, 6, 5, generator=torch.Generator().manual_seed(0))
+    turn, shift = rotation_from_euler_deg(torch.tensor([[3.0, 5.0, -8.0]])), torch.tensor([[0.2, -0.1, 0.3]])
+    torch.testing.assert_close(
+        seen_from(tokens, lattice, turn, shift, 4), seen_from(tokens, lattice, turn, shift)[:, 3:7]
+    )
+
+
+def test_a_look_at_fewer_planes_answers_otherwise_and_with_all_as_before() -> None:
+    slices, volumes = torch.rand(2, 16, 24), torch.rand(2, 40, 16, 24)
+    answers = []
+    for planes in (0, 10, 4):
+        torch.manual_seed(0)
+        made = create("scope-reg", looks=2, depth_stride=4, later_planes=planes).eval()
+        with torch.no_grad():
+            answers.append(made(slices, volumes).translation)
+    assert torch.equal(answers[0], answers[1])
+    assert not torch.equal(answers[0], answers[2])

@@ -25,6 +25,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"reach": 1.75, "matching": True, "looks": 3},
     {"norm": "instance"},
     {"looks": 2},
+    {"reach": 1.75, "matching": True, "looks": 2, "depth_stride": 4, "later_planes": 2},
 )
 
 

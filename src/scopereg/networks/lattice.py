@@ -33,6 +33,14 @@ class Lattice(NamedTuple):
         """Token visited at each step (4, H' W') of the four directions."""
         return scan_orders(self.shape[1], self.shape[2], device)
 
+    def middle_planes(self, count: int) -> Lattice:
+        """So many planes about the middle, one more where that keeps them centred; all where count is 0 or more."""
+        left_out = (self.shape[0] - count) // 2 if count else 0
+        if left_out <= 0:
+            return self
+        first = self.start[0] + left_out * self.depth_step
+        return self._replace(shape=(self.shape[0] - 2 * left_out, *self.shape[1:]), start=(first, *self.start[1:]))
+
     def axes(self, device: torch.device) -> list[Tensor]:
         """Coordinates of the cells along z, y, x."""
         steps = (self.depth_step, 1.0, 1.0)

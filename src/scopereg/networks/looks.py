@@ -13,14 +13,16 @@ from scopereg.networks.lattice import Lattice
 DENSE_CELLS = 4096  # volumes of at most this many cells are looked at by one product per frame while training
 
 
-def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor) -> Tensor:
+def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor, planes: int = 0) -> Tensor:
     """Volume tokens (B, D', L, C') at its cells turned (B, 3, 3) and shifted (B, 3), in cells.
 
-    Trilinear, zeros outside. Training asks for the same gradient every time, which a product gives and
-    `grid_sample` on a GPU does not; nor does every runtime of exported models know it in 3D.
+    With `planes`, only at the cells of `lattice.middle_planes(planes)`. Trilinear, zeros outside. Training asks for the
+    same gradient every time, which a product gives and `grid_sample` on a GPU does not; nor does every runtime of
+    exported models know it in 3D.
     """
-    points = place(lattice.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
-    return _interpolation(tokens)(tokens, lattice, points).unflatten(1, tokens.shape[1:3])
+    wanted = lattice.middle_planes(planes)
+    points = place(wanted.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
+    return _interpolation(tokens)(tokens, lattice, points).unflatten(1, (wanted.shape[0], -1))
 
 
 def _interpolation(tokens: Tensor) -> Callable[[Tensor, Lattice, Tensor], Tensor]:

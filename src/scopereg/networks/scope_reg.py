@@ -69,7 +69,8 @@ class ScopeReg(nn.Module):
     same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them lies
     nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching` lets
     the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as seen
-    from the pose before; 1 is published.
+    from the pose before; 1 is published. Those after the first see `later_planes` encoded planes about the slice, or
+    all where that is 0.
     """
 
     def __init__(
@@ -80,10 +81,12 @@ class ScopeReg(nn.Module):
         reach: float = 1.0,
         matching: bool = False,
         looks: int = 1,
+        later_planes: int = 0,
         weighted: bool = True,
     ) -> None:
         super().__init__()
         self.depth_stride, self.reach, self.matching, self.looks = depth_stride, reach, matching, looks
+        self.later_planes = later_planes
         self.encoder = SliceVolumeEncoder(norm, depth_stride)
         self.decoder = CoordinateDecoder(matching=matching)
         self.weighted = weighted
@@ -101,8 +104,9 @@ class ScopeReg(nn.Module):
     def look_again(self, tokens: Tokens, found: NetworkResult, steering: Steering | None = None) -> NetworkResult:
         """Decode once more from the pose found, which is taken as given: no gradient goes through it."""
         rotation, shift = found.rotation.detach(), found.translation.detach() / STRIDE
-        seen = seen_from(tokens.volume, tokens.lattice, rotation, shift)
-        coordinates, evidence = self.decoder(tokens.slice, seen, self.stretched(tokens.lattice), steering)
+        seen = seen_from(tokens.volume, tokens.lattice, rotation, shift, self.later_planes)
+        lattice = self.stretched(tokens.lattice.middle_planes(self.later_planes))
+        coordinates, evidence = self.decoder(tokens.slice, seen, lattice, steering)
         # In the volume's own coordinates, the fit of these is the pose of both looks together.
         result = self.solve(Correspondence(place(coordinates, rotation, shift), evidence), tokens.lattice)
         return result._replace(earlier=found) if self.training else result

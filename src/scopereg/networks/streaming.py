@@ -64,7 +64,7 @@ class Streaming:
         self.device = torch.device(device)
         self.dtype = _precision(precision, self.device)
         self.depth_stride, self.reach, self.weighted = network.depth_stride, network.reach, network.weighted
-        self.matching, self.looks = network.matching, network.looks
+        self.matching, self.looks, self.later_planes = network.matching, network.looks, network.later_planes
         encoder, decoder = network.encoder, network.decoder
         with torch.no_grad():
             self.slice_encoder = _inference(encoder.slice_encoder, self.dtype, self.device)
@@ -174,9 +174,10 @@ class Streaming:
         """Coordinates and evidence, and their fit, of the volume as seen from the poses of a fit."""
         tokens = prepared.tokens if prepared.wide is None else prepared.wide
         tokens = tokens.expand(len(gates.step), -1, -1, -1)
-        seen = seen_from(tokens, prepared.lattice._replace(reach=1.0), fit.rotation, fit.translation)
+        own, near = prepared.lattice._replace(reach=1.0), prepared.lattice.middle_planes(self.later_planes)
+        seen = seen_from(tokens, own, fit.rotation, fit.translation, self.later_planes)
         x_v, mapped = (seen, None) if prepared.wide is None else seen.tensor_split([WIDTH], -1)
-        coordinates, evidence = self._decode(gates, x_s, x_v, prepared._replace(states=None), mapped)
+        coordinates, evidence = self._decode(gates, x_s, x_v, prepared._replace(states=None, lattice=near), mapped)
         found = place(coordinates, fit.rotation, fit.translation), evidence
         return found, self._fit(prepared.lattice, *found)
 

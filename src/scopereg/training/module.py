@@ -214,7 +214,7 @@ def network_options(settings: TrainSettings, shape: Shape = USUAL_SHAPE) -> dict
     known = networks.options(settings.network)
     wanted: dict[str, Any] = {"norm": settings.norm, "shape": list(shape)}
     if settings.network == "scope-reg":
-        own = ("depth_stride", "reach", "matching", "looks")
+        own = ("depth_stride", "reach", "matching", "looks", "later_planes")
         wanted |= {name: getattr(settings, name) for name in own if getattr(settings, name) != getattr(PAPER, name)}
     return {name: value for name, value in wanted.items() if name in known}
 

@@ -25,8 +25,8 @@ PAPER = TrainSettings(
     average=0.0,
     bfloat16=False,
 )
-# Random worlds: norms that know no contrast, twice the planes for frames that are tilted and off the middle by up to 20,
-# a curriculum for fresh weights, a longer average for a longer run.
+# Random worlds: norms that know no contrast, twice the planes, offsets up to 20, a curriculum for fresh weights, a
+# longer average for a longer run.
 WORLDS: dict[str, Any] = {
     "norm": "instance",
     "depth_stride": 4,

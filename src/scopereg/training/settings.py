@@ -29,6 +29,8 @@ class TrainSettings:
     """Let the depth gate compare the tokens of both images; without is published (scope-reg alone)."""
     looks: int = 3
     """Times that the encoded volume is decoded, each as seen from the pose before; 1 is published (scope-reg alone)."""
+    later_planes: int = 0
+    """Encoded planes that looks after the first see, about the frame; 0: all of them (scope-reg alone)."""
     passes: int = 1
     """Forward passes: 2 trains for a second one as well, with the volume resampled at the pose of the first."""
     start: Path | None = None
@@ -105,6 +107,7 @@ class TrainSettings:
         for name in ("learning_rate", "magnitude", "lever_voxels", "reach", "plateau_factor"):
             _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
         zero_or_more = (
+            "later_planes",
             "warmup",
             "curriculum",
             "clip",
