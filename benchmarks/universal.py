@@ -41,7 +41,7 @@ from scopereg.training.worlds import WorldSource
 NAME, CURVE = "universal.safetensors", "curve.csv"
 STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
 SETTINGS = (
-    *("minutes", "start", "curriculum", "norm", "depth_stride"),
+    *("minutes", "start", "curriculum", "norm", "depth_stride", "later_planes"),
     *("batch", "learning_rate", "average", "seed", "validate_every"),
 )
 PHANTOMS, PHANTOMS_AT_ONCE, PHANTOM_MAGNITUDE = 96, 6, 14.0  # patients of each anatomy; tests begin at seed 10,000
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--curriculum", type=int, default=usual.curriculum)
     parser.add_argument("--norm", choices=("batch", "instance"), default=usual.norm)
     parser.add_argument("--depth-stride", type=int, default=usual.depth_stride)
+    parser.add_argument("--later-planes", type=int, default=usual.later_planes)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
     parser.add_argument("--average", type=float, default=usual.average)

@@ -123,6 +123,8 @@ def weights_facts(name: str, source: str) -> dict[str, Any]:
     model = scopereg.load(source, "cpu")
     step = model.facts.get("step", model.facts.get("steps", ""))
     minutes = model.facts.get("minutes", "")
+    if isinstance(minutes, float):
+        minutes += model.facts.get("minutes_before", 0.0)  # over all occasions
     return {
         "weights": name,
         "weights_sha256": model.fingerprint[:16],

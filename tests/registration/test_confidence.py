@@ -245,7 +245,7 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
     assert model.calibration is not None
     assert model.calibration.model == fingerprint(model.network)
     made_on = model.calibration.made_on
-    data, frames = ("echo + prostate + abdomen + worlds", 640) if name == "universal" else (name, 240)
+    data, frames = ("echo + prostate + abdomen + worlds", 480) if name == "universal" else (name, 240)
     assert (made_on["dataset"], made_on["protocol"], made_on["frames"]) == (data, "honest", frames)
     usual = model.calibration.gauge("network", False)
     assert len(usual.scores) >= 100

@@ -42,7 +42,7 @@ TABLE = {  # as in docs/register.md
     "usual": Images((640, 480), 0.2, (256, 256, 160), 0.5, 1.0, (48, 96, 128)),
     "fine": Images((1024, 768), 0.05, (256, 256, 160), 0.25, 0.4, (48, 96, 128)),
     "coarse": Images((64, 64), 0.8, (64, 64, 40), 0.8, 0.4, (48, 128, 128)),
-    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.38, (48, 128, 128)),
+    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.75, (48, 64, 64)),
     "coarse frame in a fine volume": Images((80, 60), 1.0, (300, 240, 200), 0.4, 0.63, (48, 96, 128)),
     "thin": Images((512, 512), 0.15, (192, 192, 8), (0.4, 0.4, 0.5), 0.6, (32, 128, 128)),
     "tall": Images((128, 512), 0.25, (96, 300, 90), 0.6, 1.0, (48, 128, 64)),
@@ -89,7 +89,7 @@ def test_no_frame_is_cut_and_no_volume_too_large(name: str) -> None:
 
 def test_frames_of_nearly_one_size_share_a_grid() -> None:
     volume = Shaped((200, 200, 100), 0.5)
-    near = [FieldOfView(*mm) for mm in ((100.0, 80.0), (99.9, 79.9), (101.0, 80.4))]
+    near = [FieldOfView(*mm, 0.2) for mm in ((100.0, 80.0), (99.9, 79.9), (101.0, 80.4))]
     assert len({WorkingGrid.choose(field, volume, SIZES) for field in near}) == 1  # type: ignore[arg-type]
 
 
@@ -105,7 +105,7 @@ def test_what_weights_tell_of_their_sizes_is_read_and_checked() -> None:
     with pytest.raises(ScopeRegError, match="magnitude_voxels"):
         KnownSizes(magnitude_voxels=0)
     with pytest.raises(ScopeRegError, match="field of view"):
-        FieldOfView(0.0, 10.0)
+        FieldOfView(0.0, 10.0, 0.1)
 
 
 class Still(nn.Module):

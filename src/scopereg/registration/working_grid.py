@@ -21,8 +21,9 @@ from scopereg.networks.encoders import STRIDE
 Shape = tuple[int, int, int]
 
 FACT = "grid"  # of weights: under this name their file tells the sizes that the network knows
-USUAL_VOXELS = 128  # along the longer side of a frame; where images are coarser, interpolated ones
-ENOUGH_VOXELS = 96  # along that side: fewer of them cost accuracy, however fine the images are
+USUAL_VOXELS = 128  # along the longer side of a frame; where images are coarser, interpolated
+ENOUGH_VOXELS = 96  # along that side in large volumes: fewer cost accuracy
+MOST_BETWEEN = 2.0  # voxels for each that an image has: more were never worth the work
 MANY_VOXELS = 2**22  # of a volume: from here on coarser voxels are better, as long as the frame has enough of them
 MOST_VOXELS = 2**24  # of a volume, whatever becomes of the frame
 DEPTH_PER_VOXEL = 2.4  # planes of a window for each voxel of the largest offset: more of them distract
@@ -92,15 +93,16 @@ class KnownSizes:
 
 @dataclass(frozen=True)
 class FieldOfView:
-    """How large a frame is."""
+    """How large a frame is, and how fine."""
 
     width_mm: float
     height_mm: float
+    pixel_mm: float  # its finest
 
     def __post_init__(self) -> None:
-        if not all(0 < length < math.inf for length in (self.width_mm, self.height_mm)):
+        if not all(0 < length < math.inf for length in (self.width_mm, self.height_mm, self.pixel_mm)):
             raise ScopeRegError(
-                f"the field of view is {self.width_mm:g} x {self.height_mm:g} mm",
+                f"the field of view is {self.width_mm:g} x {self.height_mm:g} mm with pixels of {self.pixel_mm:g} mm",
                 where="FieldOfView",
                 fix="pass positive lengths in mm",
             )
@@ -109,13 +111,13 @@ class FieldOfView:
     def of(cls, frame: Frame) -> FieldOfView:
         """That of a frame, its outer pixels as a whole."""
         width, height = (count * step for count, step in zip(frame.size, frame.spacing_mm, strict=True))
-        return cls(width, height)
+        return cls(width, height, min(frame.spacing_mm))
 
     @classmethod
     def of_planes(cls, volume: Volume) -> FieldOfView:
         """That of frames as large as the planes of a volume, for want of a frame."""
         width, height, _ = (count * step for count, step in zip(volume.size, volume.spacing_mm, strict=True))
-        return cls(width, height)
+        return cls(width, height, min(volume.spacing_mm))
 
     @property
     def longer_mm(self) -> float:
@@ -201,8 +203,12 @@ def _choose_spacing_mm(view: FieldOfView, volume: Volume, sizes: KnownSizes) -> 
     """The voxel size and why; the rules are those of docs/register.md, in their order."""
     fewest, most = sizes.frame_voxels
     step = _two_digits(view.longer_mm / min(USUAL_VOXELS, most))
-    coarsest = view.longer_mm / min(max(ENOUGH_VOXELS, fewest), most)
     why = f"{view.longer_mm / step:.0f} along the frame"
+    finest = min(view.pixel_mm, *volume.spacing_mm) / MOST_BETWEEN
+    if step < finest:
+        step = min(finest, view.longer_mm / fewest)
+        why = f"{view.longer_mm / step:.0f} along the frame: the images are coarse"
+    coarsest = view.longer_mm / min(max(ENOUGH_VOXELS, fewest), most)
     fields_mm = [count * own for count, own in zip(volume.size, volume.spacing_mm, strict=True)]
     many, bound = (_spacing_for(fields_mm, count) for count in (MANY_VOXELS, MOST_VOXELS))
     if step < many and step < coarsest:
