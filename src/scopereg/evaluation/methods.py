@@ -203,9 +203,10 @@ class RefinedMethod:
         if isinstance(self.start, NetworkMethod) and start.signs is not None:
             signs, case = start.signs.clone(), case_on_grid(self.start.model, frames, volume, spacing_mm)
             witness = Witness(case.volume.array.to(self.device), case.volume.isotropic_spacing_mm)
-            where = VoxelPoses(*(part.to(self.device) for part in case.placed(poses)))
-            signs[:, LIKENESS] = witness.likeness(case.frames.to(self.device, torch.float32), where).cpu()
-            verdicts = self.start.judge("refined", signs, case.placed(poses))
+            where = case.placed(poses)
+            there = VoxelPoses(*(part.to(self.device) for part in where))
+            signs[:, LIKENESS] = witness.likeness(case.frames.to(self.device, torch.float32), there).cpu()
+            verdicts = self.start.judge("refined", signs, where)
             sure = _sure(verdicts)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
         return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts)

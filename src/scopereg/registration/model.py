@@ -100,13 +100,11 @@ class Registrar:
         """
         from scopereg.registration.prepared_volume import on_grid
         from scopereg.registration.session import Session
-        from scopereg.registration.working_grid import middle
 
         if frame is not None:
             field = FieldOfView.of(frame) if isinstance(frame, Frame) else frame
             unit = replace(volume, array=unit_range(volume.array))
-            volume, window, _ = on_grid(self, unit, field)
-            volume = volume if window is None else middle(volume, window)
+            volume = on_grid(self, unit, field).first_look
         return Session(self, volume, agreement=agreement, recorded=recorded)
 
     def register(self, frame: Frame, volume: Volume) -> Result:

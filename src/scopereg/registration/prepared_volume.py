@@ -37,6 +37,11 @@ class Gridded(NamedTuple):
     window: Shape | None  # what the network is given at once; None: all of it
     note: str  # what was done to the volume, in words
 
+    @property
+    def first_look(self) -> Volume:
+        """What the network is given first: the middle of the volume, or all of it."""
+        return self.volume if self.window is None else middle(self.volume, self.window)
+
 
 def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
     """The volume on the grid of the network's training, or on the working grid for frames of a field of view."""
@@ -78,10 +83,7 @@ def case_on_grid(model: Registrar, frames: Tensor, volume: Tensor, spacing_mm: f
     from scopereg.registration.model import frame_on_grid
 
     given, image = Volume(volume.cpu(), spacing_mm), Frame(frames[0].cpu(), spacing_mm=spacing_mm)
-    wanted = given
-    if model.sizes is not None:
-        gridded = on_grid(model, given, FieldOfView.of(image))
-        wanted = gridded.volume if gridded.window is None else middle(gridded.volume, gridded.window)
+    wanted = given if model.sizes is None else on_grid(model, given, FieldOfView.of(image)).first_look
     if wanted is given:
         return CaseOnGrid(frames, given, 1.0, torch.zeros(3), torch.zeros(3))
     placed = [frame_on_grid(Frame(frame.cpu(), spacing_mm=spacing_mm), wanted) for frame in frames]
@@ -112,7 +114,7 @@ class PreparedVolume:
         from scopereg.registration.windows import Windows
 
         self.model, self.volume, self.note = model, gridded.volume, gridded.note
-        self.window = gridded.volume if gridded.window is None else middle(gridded.volume, gridded.window)
+        self.window = gridded.first_look
         self.session: Session = model.prepare(self.window, agreement=agreement)
         encoded = self.session.prepared if self.whole else None
         shape = None if gridded.window is None else self.window.shape

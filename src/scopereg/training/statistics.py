@@ -16,6 +16,8 @@ from scopereg.training.source import Batch
 def measure_statistics(network: ScopeReg, batches: Iterable[Batch]) -> None:
     """Give the norms the mean and variance that they meet on these images; nothing is learned."""
     norms = norms_of(network)
+    if not norms:  # instance norms expect nothing
+        return
     before = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
