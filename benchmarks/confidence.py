@@ -3,8 +3,8 @@
 python benchmarks/confidence.py --data SET --model MODEL --sweep SWEEP --out benchmarks/confidence.csv
 
 SET is a prepared set of CAMUS that MODEL (.safetensors) was trained on, fold 0; SWEEP a tracked sweep of the liver
-(.npz). Either may be left out. Models of the package are tested on phantoms of their own. Beside the CSV file another
-one (-frames.csv) gets every frame.
+(.npz). Either may be left out. `echo` is tested on phantoms of its own, `universal` on those of every anatomy and on
+the sweep. Beside the CSV file another one (-frames.csv) gets every frame.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from scopereg.registration.likeness import blur
 from scopereg.registration.model import Registrar
 
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
+ANATOMIES = ("echo", "prostate", "abdomen")
 FIRST_SEED = 40_000  # of phantoms: neither trained, nor calibrated, nor on a model card
 SPACING_MM = 1.2  # of the sweep's reference
 SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
@@ -122,14 +123,13 @@ def every_set(options: argparse.Namespace) -> Iterable[Seen]:
         echo = scopereg.load("echo", "cpu")
         assert echo.calibration is not None
         yield observe_set(f"{volumes.name} test, model echo", echo, echo.calibration, volumes, test[::4])
-    for anatomy in ("echo", "prostate", "abdomen"):
-        model = scopereg.load(anatomy, "cpu")
+    for name, anatomy in (("echo", "echo"), *(("universal", anatomy) for anatomy in ANATOMIES)):
+        model = scopereg.load(name, "cpu")
         assert model.calibration is not None
         phantoms = make_phantoms(anatomy, options.phantoms, seed=FIRST_SEED, frames=4)
-        name = f"phantoms, model {anatomy}"
-        yield observe_set(name, model, model.calibration, phantoms, range(len(phantoms)))
+        yield observe_set(f"{anatomy} phantoms, model {name}", model, model.calibration, phantoms, range(len(phantoms)))
     if options.sweep:
-        yield observe_sweep(scopereg.load("abdomen", "cpu"), options.sweep)
+        yield observe_sweep(scopereg.load("universal", "cpu"), options.sweep)
 
 
 def observe_set(name: str, model: Registrar, calibration: Calibration, volumes: VolumeSet, rows: Sequence[int]) -> Seen:
@@ -164,7 +164,7 @@ def observe_sweep(model: Registrar, path: Path) -> Seen:
             frames[OWN].append(observe_case(model, example, SPACING_MM, f"row {case.rows[index]}"))
             add_strangers(frames, model, example, SPACING_MM, f"row {case.rows[index]}", index, None)
             count(index + 1, len(case))
-    return Seen("liver sweep, model abdomen", model.calibration, frames)
+    return Seen(f"liver sweep, model {model.name}", model.calibration, frames)
 
 
 def add_strangers(

@@ -2,10 +2,10 @@
 
 python benchmarks/track.py --sweep SWEEP --out benchmarks/track.csv
 
-Phantoms of the three anatomies with the models of the package, as the networks left the poses and refined; some sweeps
-have three frames of noise in their middle, whose poses are known all the same. SWEEP is a tracked sweep of the liver
-(.npz): blocks of successive frames are sought in a volume compounded from the others, around a start pose; then in all
-of that volume, from starts all over it. One thread.
+Phantoms of the three anatomies, as the network left the poses and refined; some sweeps have three frames of noise in
+their middle, whose poses are known all the same. SWEEP is a tracked sweep of the liver (.npz): blocks of successive
+frames are sought in a volume compounded from the others, around a start pose; then in all of that volume, from starts
+all over it. One thread.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import say
+from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
 from scopereg.registration.tracker import Tracker
 
@@ -48,8 +49,6 @@ Array = npt.NDArray[np.float64]
 class Sweep:
     """Frames, where they truly lie, and the volume that they are sought in."""
 
-    kind: str
-    method: str
     volume: Volume
     frames: list[Frame]
     truth: list[Pose]
@@ -69,13 +68,14 @@ def main() -> None:
     parser.add_argument("--sweep", type=Path, help="tracked sweep of the liver (.npz)")
     parser.add_argument("--sweeps", type=int, default=3, help="phantom sweeps of each anatomy and kind")
     parser.add_argument("--anatomies", nargs="*", default=ANATOMIES, choices=ANATOMIES)
+    parser.add_argument("--model", default=DEFAULT, help="network: a model of the package or a .safetensors file")
     parser.add_argument("--out", type=Path, help="CSV file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, str]] = []
     for kind, sweeps in every_kind(options):
         for refine in (False, True):
-            found = [errors_of(sweep, refine) for sweep in sweeps]
+            found = [errors_of(sweep, options.model, refine) for sweep in sweeps]
             rows += table_rows(kind, refine, found)
             for row in rows[-2:]:
                 say(", ".join(row.values()))
@@ -102,7 +102,7 @@ def phantom_sweep(anatomy: str, seed: int) -> Sweep:
     images = patient.acquire(*poses, seed=seed).images
     frames = [Frame(image, spacing_mm=patient.spacing_mm) for image in images]
     truth = [pose_from_voxels(*pose, frames[0], patient.volume) for pose in zip(*poses, strict=True)]
-    return Sweep(anatomy, anatomy, patient.volume, frames, truth)
+    return Sweep(patient.volume, frames, truth)
 
 
 def with_noise(sweep: Sweep) -> Sweep:
@@ -111,7 +111,7 @@ def with_noise(sweep: Sweep) -> Sweep:
     for row in NOISE:
         noise = torch.rand(frames[row].shape, generator=torch.Generator().manual_seed(row))
         frames[row] = Frame(noise, frames[row].spacing_mm, frames[row].origin_mm)
-    return Sweep(sweep.kind, sweep.method, sweep.volume, frames, sweep.truth)
+    return replace(sweep, frames=frames)
 
 
 def liver_blocks(path: Path) -> list[tuple[Sweep, Sweep]]:
@@ -130,14 +130,14 @@ def liver_blocks(path: Path) -> list[tuple[Sweep, Sweep]]:
             )
             for row in range(first, first + BLOCK)
         ]
-        part = Sweep("liver", "abdomen", volume, frames, truth)
+        part = Sweep(volume, frames, truth)
         sweeps.append((part, replace(part, volume=case.reference.volume, wide=True)))
     return sweeps
 
 
-def errors_of(sweep: Sweep, refine: bool) -> Errors:
+def errors_of(sweep: Sweep, model: str, refine: bool) -> Errors:
     """A sweep followed; what each frame gave by itself is told along the way."""
-    tracker = Tracker(Locator(sweep.volume, sweep.method, refine=refine, wide=sweep.wide, device="cpu"))
+    tracker = Tracker(Locator(sweep.volume, model, refine=refine, wide=sweep.wide, device="cpu"))
     alone, tracked, states = [], [], []
     for row, (frame, truth) in enumerate(zip(sweep.frames, sweep.truth, strict=True)):
         step = tracker.follow(frame, row / RATE)

@@ -3,7 +3,7 @@
 python benchmarks/wide.py --sweep SWEEP --out benchmarks/wide.csv
 
 SWEEP is a tracked sweep of the liver (.npz). Blocks of successive frames are left out of the volume; every other one of
-them is sought by itself with `abdomen`, refined. One thread.
+them is sought by itself with `universal`, refined. One thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     """Two for each frame: found from the middle of the volume, and from starts all over it."""
     case = sweep_case(read_npz_sweep(path), SPACING_MM, held_out=(BLOCKS, BLOCK))
     volume = case.reference.volume
-    widely = Locator(volume, "abdomen", refine=True, wide=True, device="cpu")
+    widely = Locator(volume, "universal", refine=True, wide=True, device="cpu")
     rows = []
     for index in range(0, len(case), EVERY):
         frame = case.frames[index]

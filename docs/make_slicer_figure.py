@@ -46,9 +46,9 @@ def located() -> tuple[Volume, list[tuple[Frame, Result]]]:
     hearts = [phantom.create("echo", seed=seed) for seed in (100_000, 100_003)]
     abdomen = phantom.create("abdomen", seed=40_000)
     session = scopereg.load("echo").prepare(hearts[0].volume)
-    weaker = scopereg.load("abdomen").prepare(abdomen.volume)
+    unsure = scopereg.load("universal").prepare(abdomen.volume)
     found = []
-    for patient, sought in ((hearts[0], session), (abdomen, weaker), (hearts[1], session)):
+    for patient, sought in ((hearts[0], session), (abdomen, unsure), (hearts[1], session)):
         drawn = sample_poses(1, 10, patient.shape, torch.Generator().manual_seed(0))
         frame = Frame(patient.acquire(*drawn, seed=0).images[0], patient.spacing_mm)
         sought.register(frame)  # the first one takes longer

@@ -38,6 +38,7 @@ def patient() -> phantom.Phantom:
 
 
 def test_models_of_the_package_have_cards_and_calibrations() -> None:
+    assert names() == ("echo", "universal")
     for name in names():
         model = load(name, device="cpu")
         assert "Not for clinical use" in model.card
@@ -53,9 +54,9 @@ def test_every_verb_and_call_takes_the_default_model() -> None:
     assert set(given) == {DEFAULT}
 
 
-@pytest.mark.parametrize("anatomy", [name for name in phantom.names() if name in names()])
-def test_every_model_brings_unseen_frames_closer_and_has_a_card(anatomy: str) -> None:
-    model = load(anatomy, device="cpu")
+@pytest.mark.parametrize(("name", "anatomy"), [("echo", "echo"), *(("universal", name) for name in phantom.names())])
+def test_every_model_brings_unseen_frames_closer_and_has_a_card(name: str, anatomy: str) -> None:
+    model = load(name, device="cpu")
     patient = phantom.create(anatomy, seed=200_000)
     poses = sample_poses(6, 10, patient.shape, torch.Generator().manual_seed(1))
     images = patient.acquire(*poses, seed=1).images
@@ -64,7 +65,7 @@ def test_every_model_brings_unseen_frames_closer_and_has_a_card(anatomy: str) ->
     found = VoxelPoses(result.rotation, result.translation)
     nothing = VoxelPoses(torch.eye(3).expand(6, 3, 3), torch.zeros(6, 3))
     errors, starts = (mtre_mm(p, poses, patient.shape[1:], patient.spacing_mm) for p in (found, nothing))
-    assert errors.mean() < 0.75 * starts.mean()
+    assert errors.mean() < 0.5 * starts.mean()
     for needed in ("Not for clinical use", "scopereg train", "honest", "seed"):
         assert needed in model.card
     assert model.facts["settings"]["protocol"] == "honest"
@@ -124,6 +125,8 @@ def test_weights_of_one_s_own_load_by_path(tmp_path: Path) -> None:
 def test_unknown_models_and_empty_frames_are_explained(echo: Registrar, patient: phantom.Phantom) -> None:
     with pytest.raises(ScopeRegError, match="did you mean 'echo'"):
         load("ecko")
+    with pytest.raises(ScopeRegError, match=r"no model 'prostate'\n.*use one of echo, universal, or the path"):
+        load("prostate")  # a phantom, no model
     with pytest.raises(ScopeRegError, match="no such file"):
         load("missing.safetensors")
     with pytest.raises(ScopeRegError, match="every value is 0"):

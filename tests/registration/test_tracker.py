@@ -45,16 +45,16 @@ class Sweep:
 
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
-    patient = phantom.create("prostate", seed=300_001, shape=(32, 64, 64))
+    patient = phantom.create("echo", seed=300_001)
     whole = sample_sweep(3 * COUNT, 4, patient.shape, torch.Generator().manual_seed(1))
     poses = VoxelPoses(whole.rotation[:COUNT], whole.translation[:COUNT])
     images = patient.acquire(*poses, protocol="paper", seed=5).images
     frames = [Frame(image, spacing_mm=patient.spacing_mm, origin_mm=(0, 0)) for image in images]
     truth = [pose_from_voxels(*pose, frames[0], patient.volume) for pose in zip(*poses, strict=True)]
-    away = poses.rotation[6:7].expand(4, 3, 3), poses.translation[6:7] + torch.tensor([6.0, -6.0, 4.0]).expand(4, 3)
+    away = poses.rotation[6:7].expand(4, 3, 3), poses.translation[6:7] + torch.tensor([8.0, -8.0, 6.0]).expand(4, 3)
     there = patient.acquire(*away, protocol="paper", seed=6).images
     elsewhere = [Frame(image, spacing_mm=patient.spacing_mm, origin_mm=(0, 0)) for image in there]
-    return Sweep(Locator(patient.volume, "prostate", device="cpu"), frames, truth, elsewhere)
+    return Sweep(Locator(patient.volume, "universal", device="cpu"), frames, truth, elsewhere)
 
 
 class Memory:
