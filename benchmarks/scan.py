@@ -3,6 +3,7 @@
     python benchmarks/scan.py --out benchmarks/scan.csv        # measure, on the GPU where there is one
     python benchmarks/scan.py --check                          # parity with the float64 loop; exit status 1 on failure
     python benchmarks/scan.py --sweep                          # tile and split settings of the Triton kernels
+    python benchmarks/scan.py --growth --out benchmarks/scan-growth.csv   # Triton kernels over tokens and planes
 
 Needs torch and NumPy; triton, numba and mamba-ssm join in where they are installed. Without an installed package, set
 PYTHONPATH=src. Ratios compare with `reference` and `torch` of the same run: above one is faster. Errors are the largest
@@ -40,6 +41,10 @@ FEATURE = Case(batch=1, directions=4, planes=4, length=256, channels=512, states
 KEPT_GIB = 40
 # Channels of the float64 comparison: they are independent of one another.
 EXACT_CHANNELS = 8
+# Tokens and planes that the Triton kernels are timed at: frames of 32 to 512 pixels, volumes of 32 to 160 planes.
+GROWTH_TOKENS, GROWTH_PLANES = (16, 64, 256, 400, 576, 1024, 2304, 4096), (4, 6, 8, 12, 16, 20, 40)
+# Tokens up to which the loop in float32 is timed on a GPU: its time is that of its launches, in step with the tokens.
+TIMED_LENGTH = 576
 # Tokens up to which the loop in float32 is held to the same tolerance as the other backends.
 LOOP_LENGTH = 1024
 
@@ -77,17 +82,18 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the smallest size only")
     parser.add_argument("--check", action="store_true", help="only test parity")
     parser.add_argument("--sweep", action="store_true", help="only time the Triton settings")
+    parser.add_argument("--growth", action="store_true", help="only time the Triton kernels, over tokens and planes")
     options = parser.parse_args()
     if options.check:
         return check(options.device)
     if options.sweep:
         return sweep(options.device)
     rows = []
-    for row in measure(options.device, options.quick):
+    for row in growth(options.device) if options.growth else measure(options.device, options.quick):
         rows.append(row)
         print(summary(row), flush=True)
-    if options.out:
-        write(rows, options.out, options.append and options.out.exists())
+        if options.out:  # row by row: what was measured stays when the rest is interrupted
+            write(rows, options.out, options.append and options.out.exists())
     return 0
 
 
@@ -123,6 +129,18 @@ def measure(device: str, quick: bool) -> Iterator[Row]:
                 yield make_row(device, backend, form, case, kind, ms, mib, error, ratios)
 
 
+def growth(device: str) -> Iterator[Row]:
+    """The Triton kernels at batch 16, over tokens at four planes and over planes at 256 tokens."""
+    cases = [replace(FEATURE, batch=16, length=length) for length in GROWTH_TOKENS]
+    cases += [replace(FEATURE, batch=16, planes=planes) for planes in GROWTH_PLANES[1:]]
+    for case in cases:
+        inputs = place("directional", case, device)
+        for kind in ("fwd", "fwd+bwd"):
+            run = scan_call("directional", "triton", inputs, kind != "fwd")
+            ms, mib = clock(run, device, 0.15)
+            yield make_row(device, "triton", "directional", case, kind, ms, mib, None, [None, None])
+
+
 def sizes(device: str, quick: bool) -> Iterator[tuple[str, Case]]:
     names = ["128"] if quick else list(TOKENS) if device.startswith("cuda") else ["128", "192"]
     batches = [1, 16] if device.startswith("cuda") else [1]
@@ -148,8 +166,9 @@ def backends(device: str, form: str) -> list[str]:
 
 
 def worthwhile(backend: str, case: Case, device: str) -> bool:
-    """On a GPU the loop's time is that of its launches, whatever the batch: one batch size tells it all."""
-    return not (backend == "reference" and device.startswith("cuda") and case.batch > 1)
+    """On a GPU the loop's time is that of its launches, whatever the batch: one batch and short scans tell it all."""
+    slow = backend == "reference" and device.startswith("cuda")
+    return not (slow and (case.batch > 1 or case.length > TIMED_LENGTH))
 
 
 def differentiable(backend: str, case: Case) -> bool:

@@ -14,6 +14,7 @@ from scopereg.networks.fusion import (
     first_log_decays,
 )
 from scopereg.networks.lattice import Lattice
+from scopereg.ops.branches import side_by_side
 from scopereg.ops.decode import weigh_planes
 from scopereg.ops.decode.plain import depth_mass
 
@@ -64,12 +65,16 @@ class CoordinateDecoder(nn.Module):
     def forward(self, x_s: Tensor, x_v: Tensor, lattice: Lattice, steering: Steering | None = None) -> Correspondence:
         """From slice tokens (B, L, C') and volume tokens (B, D', L, C'); with `steering` from gates that are there."""
         order, points = lattice.orders(x_s.device), lattice.volume_points(x_s.device)
-        if steering is None:
-            fused = self.fuse(x_s, x_v, lattice)  # Y_f (B, D', L, C')
-            moments = self.coordinate_scan(x_v, x_s, points, order)  # Z (B, D', L, 4)
-        else:
-            fused = self.feature_scan.scan(x_v, steering.gates, order)
-            moments = self.coordinate_scan.scan(x_v, steering.readout, points, order)
+        readout = self.coordinate_scan.readout(x_s) if steering is None else steering.readout
+
+        def fuse() -> Tensor:
+            return (
+                self.fuse(x_s, x_v, lattice) if steering is None else self.feature_scan.scan(x_v, steering.gates, order)
+            )
+
+        moments, fused = side_by_side(  # Z (B, D', L, 4), Y_f (B, D', L, C')
+            lambda: self.coordinate_scan.scan(x_v, readout, points, order), fuse, x_v, readout
+        )
         if self.matching:
             fused = fused + x_s[:, None] * x_v
         gate = self.depth_gate

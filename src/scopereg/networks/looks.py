@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scopereg.networks.lattice import Lattice
 
-DENSE_CELLS = 4096  # volumes of at most this many cells are looked at by one product per frame while training
+DENSE_CELLS = 8192  # volumes of at most this many cells are looked at by one product per frame while training
 
 
 def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor, planes: int = 0) -> Tensor:

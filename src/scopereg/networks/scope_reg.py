@@ -13,6 +13,7 @@ from scopereg.networks.encoders import STRIDE, Encoder, NormName
 from scopereg.networks.fusion import TokenProjection
 from scopereg.networks.lattice import Lattice, pad_to_stride
 from scopereg.networks.looks import place, seen_from
+from scopereg.ops.branches import side_by_side
 from scopereg.ops.decode import fit_pose
 
 
@@ -53,13 +54,22 @@ class SliceVolumeEncoder(nn.Module):
         check_inputs(slices, volumes)
         dtype = next(self.parameters()).dtype  # images in half precision may meet weights in single
         slices, volumes, lattice = pad_to_stride(slices.to(dtype), volumes.to(dtype), self.depth_stride)
-        features_s = self.slice_encoder(slices[:, None])  # F_s (B, C, H', W')
-        features_v = self.volume_encoder(volumes[:, None])  # F_v (V, C, D', H', W')
-        x_v = self.volume_projection(features_v).flatten(2, 3)
+        x_s, (x_v, features_v) = side_by_side(
+            lambda: self.slice_tokens(slices), lambda: self.volume_tokens(volumes), slices
+        )
         if slices.shape[0] != volumes.shape[0]:
             frames = slices.shape[0] // volumes.shape[0]
             x_v, features_v = (x.repeat_interleave(frames, 0) for x in (x_v, features_v))
-        return Tokens(self.slice_projection(features_s).flatten(1, 2), x_v, lattice, features_v)
+        return Tokens(x_s, x_v, lattice, features_v)
+
+    def slice_tokens(self, slices: Tensor) -> Tensor:
+        """x_s (B, L, C') of padded slices (B, H, W)."""
+        return self.slice_projection(self.slice_encoder(slices[:, None])).flatten(1, 2)
+
+    def volume_tokens(self, volumes: Tensor) -> tuple[Tensor, Tensor]:
+        """x_v (V, D', L, C') of padded volumes (V, D, H, W), and the features F_v (V, C, D', H', W') they are of."""
+        features = self.volume_encoder(volumes[:, None])
+        return self.volume_projection(features).flatten(2, 3), features
 
 
 class ScopeReg(nn.Module):
