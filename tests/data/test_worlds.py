@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from scopereg.data.worlds import WorldBatch, WorldRanges, draw_worlds
 from scopereg.data.worlds.draws import Draws
@@ -128,6 +129,18 @@ def test_beams_lose_what_lies_on_their_way_and_start_where_the_probe_is() -> Non
     assert bool((far < near)[upward].all())
     middle = lost[~upward][:, 24, 32]
     assert bool(((middle > 6) & (middle < 20)).all())  # half a dB a pixel, some 24 pixels deep
+
+
+def test_coarse_images_lie_where_fine_ones_do_and_have_half_the_detail() -> None:
+    sharp = WorldRanges(coarse_chance=0.0, sparse_chance=0.0, coarse_frame_chance=0.0, coarse_both_chance=0.0)
+    coarse = replace(sharp, coarse_chance=1.0, coarse_both_chance=1.0)
+    one, other = (drawn(seed=5, ranges=ranges.eased(0.99), count=4) for ranges in (sharp, coarse))
+    for fine, blurred in ((one.volumes, other.volumes), (one.frames, other.frames)):
+        means = [F.avg_pool2d(images.flatten(0, -3)[:, None], 4) for images in (fine, blurred)]
+        assert float((means[0] - means[1]).abs().mean()) < 0.02
+        steps = [images.diff(dim=-1).abs().mean() for images in (fine, blurred)]
+        assert float(steps[1]) < 0.7 * float(steps[0])
+    assert torch.equal(one.translation, other.translation)
 
 
 @pytest.mark.parametrize("shape", [(16, 32, 32), (20, 31, 45), (64, 40, 24)])

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import save_set
 from scopereg.data.worlds import WorldBatch, WorldRanges
 from scopereg.errors import ScopeRegError
+from scopereg.evaluation.examples import case_examples
 from scopereg.networks.weights import load_network, read_facts
 from scopereg.training import task as tasks
 from scopereg.training import worlds
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.presets import preset
-from scopereg.training.worlds import STAGES, WorldSource, grid_facts, stored_phantoms
+from scopereg.training.worlds import STAGES, WorldSource, as_registered, grid_facts, stored_phantoms
 
 SHAPES = (((16, 32, 32), 0.5), ((24, 32, 40), 0.5))
 RANGES = WorldRanges(shapes=SHAPES)
@@ -35,7 +37,7 @@ def few_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_preset_of_worlds_has_a_curriculum_and_wide_offsets() -> None:
     assert preset("fast", dataset="worlds").curriculum > 0
-    assert preset("fast", dataset="worlds").magnitude == 20
+    assert preset("fast", dataset="worlds").magnitude == 25
     assert preset("fast", dataset="camus").curriculum == 0
 
 
@@ -76,7 +78,7 @@ def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(tmp_path: Path) -
     run = train_worlds(SETTINGS, tmp_path, ranges=RANGES, quiet=True)
     assert run["finished"]
     facts = read_facts(tmp_path / MODEL)
-    assert facts["grid"] == grid_facts(RANGES, 20.0)
+    assert facts["grid"] == grid_facts(RANGES, 25.0)
     assert facts["grid"]["frame_voxels"] == [32, 40]
     assert "spacing_mm" not in facts
     again = replace(SETTINGS, start=tmp_path / MODEL, curriculum=0, epochs=1)
@@ -104,18 +106,32 @@ def test_an_interrupted_run_goes_on_bit_by_bit(tmp_path: Path, monkeypatch: pyte
 
 
 def test_phantoms_come_in_when_worlds_are_at_their_hardest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    phantoms = make_phantoms("prostate", 2, frames=4, shape=(16, 32, 32))
+    phantoms = make_phantoms("prostate", 2, frames=4, shape=(16, 32, 96))
     save_set(phantoms, tmp_path / "prostate")
     (stored,) = stored_phantoms(tmp_path)
     assert torch.equal(stored.images, phantoms.images)
     source = WorldSource(CPU, SETTINGS, ranges=RANGES, phantoms=[stored])
     blank = WorldBatch(*(torch.zeros(1) for _ in WorldBatch._fields))
     monkeypatch.setattr(worlds, "draw_worlds", lambda *sizes, **how: blank)  # what is no phantom is quickly drawn
-    mixed = [index for index in range(80) if source.draw(index).volumes.shape[1:] == (16, 32, 32)]
+    mixed = [index for index in range(80) if source.draw(index).volumes.shape[1:] == (16, 32, 96)]
     assert SETTINGS.curriculum <= min(mixed)
     assert 3 <= len(mixed) <= 20
     with pytest.raises(ScopeRegError, match="no sets of phantoms"):
         stored_phantoms(tmp_path / "prostate")
+
+
+def test_coarse_phantoms_are_interpolated_as_registration_does_it(tmp_path: Path) -> None:
+    phantoms = make_phantoms("prostate", 1, frames=4, shape=(16, 32, 32))
+    finer = as_registered(phantoms)
+    assert finer.shape == (32, 64, 64)
+    assert finer.spacing_mm == phantoms.spacing_mm / 2
+    case, twice = (case_examples(volumes, 0, "honest", 10.0) for volumes in (phantoms, finer))
+    # The same place of the same body: means over blocks of the finer images are the coarse ones, nearly.
+    for coarse, fine in ((case.volume, twice.volume), (case.frames, twice.frames)):
+        blocks = F.interpolate(fine[None, None], coarse.shape, mode="area")[0, 0]
+        assert float((blocks - coarse).abs().mean()) < 0.5 * float((blocks.roll(1, -1) - coarse).abs().mean())
+    assert torch.allclose(twice.poses.translation, 2 * case.poses.translation)
+    assert torch.equal(twice.poses.rotation, case.poses.rotation)
 
 
 @pytest.mark.gpu

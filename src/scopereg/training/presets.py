@@ -25,12 +25,13 @@ PAPER = TrainSettings(
     average=0.0,
     bfloat16=False,
 )
-# Random worlds: norms that know no contrast, twice the planes, offsets up to 20, a curriculum for fresh weights, a
-# longer average for a longer run.
+# Random worlds: norms that know no contrast, twice the planes, six of them about the frame once it was found roughly,
+# offsets up to 25, a curriculum for fresh weights, a longer average for a longer run.
 WORLDS: dict[str, Any] = {
     "norm": "instance",
     "depth_stride": 4,
-    "magnitude": 20.0,
+    "later_planes": 6,
+    "magnitude": 25.0,
     "curriculum": 6000,
     "average": 0.9995,
     "validate_every": 2000,

@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from scopereg.data.phantom.anatomy.draws import stream_seed
-from scopereg.data.store import MANIFEST, VolumeSet, open_set
+from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, open_set
 from scopereg.data.worlds import WorldRanges, draw_worlds
 from scopereg.data.worlds.ranges import Shape, greatest_offset
 from scopereg.data.worlds.recorded import RecordedWorlds
@@ -26,6 +29,7 @@ from scopereg.training.source import Batch, FrameSource, Source
 VALIDATION_MAGNITUDE = 10.0
 VALIDATION_WORLDS, VALIDATION_FRAMES, VALIDATION_SEED = 48, 4, 1_000_000  # training draws from other streams
 STAGES = 8  # of the curriculum
+COARSE_SIDE = 80  # voxels along the longer side of planes, up to which stored phantoms are interpolated
 PHANTOM_SHARE = 1 / 8  # of the batches, where there are phantoms
 _EASIEST_OFFSET = 0.3  # of the magnitude, where the curriculum begins
 
@@ -82,7 +86,7 @@ def stored_phantoms(folder: Path | None) -> list[VolumeSet]:
     """The sets in a folder, by name; an error where there are none, or some without frames."""
     if folder is None:
         return []
-    found = [open_set(path.parent) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
+    found = [as_registered(open_set(path.parent)) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
     if not found or any(volumes.frames is None for volumes in found):
         raise ScopeRegError(
             "it holds no sets of phantoms with frames",
@@ -90,6 +94,31 @@ def stored_phantoms(folder: Path | None) -> list[VolumeSet]:
             fix="store some there: save_set(make_phantoms(anatomy, count), folder / anatomy)",
         )
     return found
+
+
+def as_registered(volumes: VolumeSet) -> VolumeSet:
+    """A set as registration shows it to a network: planes of few voxels are interpolated to twice as many."""
+    frames = volumes.frames
+    if max(volumes.shape[1:]) > COARSE_SIDE or frames is None:
+        return volumes
+    return replace(
+        volumes,
+        images=_twice(volumes.images, "trilinear"),
+        spacing_mm=volumes.spacing_mm / 2,
+        margin=(2 * volumes.margin[0], 2 * volumes.margin[1], 2 * volumes.margin[2]),
+        labels=None,
+        frames=AcquiredFrames(_twice(frames.images, "bilinear"), frames.rotation, 2 * frames.translation),
+    )
+
+
+def _twice(images: Tensor, mode: str) -> Tensor:
+    """Images (N, F, ...) or volumes (N, ...), uint8, with twice the voxels on every axis."""
+    finer = []
+    for image in images:
+        channels = image[None, None] if mode == "trilinear" else image[None]
+        made = F.interpolate(channels.float(), scale_factor=2, mode=mode, align_corners=False)[0]
+        finer.append((made[0] if mode == "trilinear" else made).round().to(torch.uint8))
+    return torch.stack(finer)
 
 
 def validation_worlds(shape: Shape, ranges: WorldRanges, device: torch.device) -> VolumeSet:

@@ -54,6 +54,7 @@ class Scanned:
     black: Tensor  # (n,), the grey value that became 0
     white: Tensor  # (n,), the one that became 1
     upward: Tensor  # (n,) bool, the probe is at the last row
+    coarse: Tensor  # (n,) bool, kept with half the voxels on every axis
 
 
 def scan_volumes(maps: Tensor, box: Box, sweep: Sweep, ranges: WorldRanges, draws: Draws) -> Scanned:
@@ -81,8 +82,11 @@ def scan_volumes(maps: Tensor, box: Box, sweep: Sweep, ranges: WorldRanges, draw
     volumes = torch.where(foreign, _foreign_contrast(tissue[:, 2], draws), volumes)
     seen = rays.inside[:, None] & sweep.filled(rays, ranges, draws)
     volumes = torch.where(foreign | seen, volumes, 0.0)
+    coarse = draws.chance(ranges.coarse_chance)
+    volumes = torch.where(coarse[:, None, None, None], _kept_coarse(volumes, (2, 2, 2)), volumes)
+    volumes = torch.where(maps_draws.chance(ranges.sparse_chance), _kept_coarse(volumes, (2, 1, 1)), volumes)
     padded = F.pad(speckle, (0, 1, 0, 1, 0, 1), mode="circular")
-    return Scanned(volumes, padded, grey_map, black, white, upward)
+    return Scanned(volumes, padded, grey_map, black, white, upward, coarse)
 
 
 def scan_frames(
@@ -115,7 +119,9 @@ def scan_frames(
     frames = _stretched(grey, black, torch.maximum(white, black + _LEAST_SPAN)) ** grey_map.gamma[:, None, None]
     mismatch = MismatchOptions(clean_chance=ranges.frame_clean_chance)
     frames, _ = honest_frames(frames, draws.generator, unseen=False, mismatch=mismatch, rays=rays)
-    return frames
+    chance = torch.where(per_frame(scanned.coarse), ranges.coarse_both_chance, ranges.coarse_frame_chance)
+    coarse = draws.chance(chance)
+    return torch.where(coarse[:, None, None], _kept_coarse(frames, (2, 2)), frames)
 
 
 def _varied(grey_map: GreyMap, ranges: WorldRanges, draws: Draws) -> GreyMap:
@@ -164,6 +170,14 @@ def _smoothed(grey: Tensor, amount: Tensor, thick: Tensor) -> Tensor:
     smooth = torch.lerp(grey, _box_blur(grey[:, None])[:, 0], amount)
     padded = F.pad(smooth[:, None], (0, 0, 0, 0, 2, 2), mode="replicate")
     return torch.where(thick, F.avg_pool3d(padded, (5, 1, 1), 1)[:, 0], smooth)
+
+
+def _kept_coarse(images: Tensor, steps: tuple[int, ...]) -> Tensor:
+    """Images (B, ...) as they are when voxels so many times as large were kept of them, and interpolated since."""
+    sizes = images.shape[1:]
+    fewer = [-(-n // step) for n, step in zip(sizes, steps, strict=True)]
+    kept = F.interpolate(images[:, None], fewer, mode="area")
+    return F.interpolate(kept, sizes, mode="bilinear" if len(steps) == 2 else "trilinear", align_corners=False)[:, 0]
 
 
 def _box_blur(images: Tensor) -> Tensor:

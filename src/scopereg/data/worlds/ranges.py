@@ -21,13 +21,16 @@ class WorldRanges:
 
     # What a batch may be.
     shapes: tuple[tuple[Shape, float], ...] = (
-        ((32, 128, 128), 0.34),
-        ((48, 128, 128), 0.16),
-        ((40, 64, 64), 0.18),
-        ((64, 96, 96), 0.12),
-        ((32, 96, 144), 0.08),
-        ((96, 96, 96), 0.06),
-        ((40, 160, 112), 0.04),
+        ((32, 128, 128), 0.22),
+        ((48, 128, 128), 0.14),
+        ((40, 160, 160), 0.16),
+        ((64, 160, 160), 0.08),
+        ((56, 128, 160), 0.07),
+        ((64, 96, 96), 0.08),
+        ((40, 64, 64), 0.06),
+        ((32, 96, 144), 0.06),
+        ((40, 160, 112), 0.06),
+        ((96, 96, 96), 0.05),
         ((128, 80, 80), 0.02),
     )
     """Volumes D, H, W and how often each occurs."""
@@ -133,10 +136,14 @@ class WorldRanges:
     """Probability of holes that no frame of a sweep has filled."""
     thick_chance: float = 0.3
     """Probability that planes are thicker than they are far apart."""
+    coarse_chance: float = 0.3
+    """Probability that the volume was kept with half the voxels on every axis and was interpolated since."""
+    sparse_chance: float = 0.15
+    """Probability that it was so along z alone."""
     deformed_chance: float = 0.35
     deformation: Range = (0.2, 2.0)
     """Root mean square displacement between the tissue in the volume and in the frames."""
-    foreign_chance: float = 0.4
+    foreign_chance: float = 0.25
     """Probability that the volume is in another contrast, as MR or CT would show the same anatomy."""
 
     # The scanner of the frames.
@@ -155,6 +162,10 @@ class WorldRanges:
     frame_gain_db: float = 4.0
     frame_clean_chance: float = 0.45
     """Probability that no further mismatch is added to a frame."""
+    coarse_frame_chance: float = 0.1
+    """Probability that a frame was kept with half the pixels on both axes and was interpolated since."""
+    coarse_both_chance: float = 0.6
+    """The same for frames in a volume that was kept so."""
     own_scale_chance: float = 0.5
     """Probability that a frame's grey values are scaled by its own percentiles instead of the volume's."""
     negative_chance: float = 0.0
@@ -179,7 +190,8 @@ class WorldRanges:
             return self
         chances = ("shadow_chance", "fan_chance", "wedge_chance", "jitter_chance", "hole_chance", "deformed_chance")
         more = ("foreign_chance", "own_speckle_chance", "elevation_chance", "speck_chance", "bone_chance")
-        rarer = {name: difficulty * getattr(self, name) for name in (*chances, *more)}
+        coarse = ("coarse_chance", "sparse_chance", "coarse_frame_chance", "coarse_both_chance")
+        rarer = {name: difficulty * getattr(self, name) for name in (*chances, *more, *coarse)}
         more_often = {
             name: 1 - difficulty * (1 - getattr(self, name)) for name in ("frame_clean_chance", "frame_full_chance")
         }
