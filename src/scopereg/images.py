@@ -91,11 +91,12 @@ class _Image:
         labels = None if self.labels is None else self.labels.to(device)
         return replace(self, array=self.array.to(device), labels=labels)
 
-    def resampled(self: Image, spacing_mm: float | None = None) -> Image:
+    def resampled(self: Image, spacing_mm: float | None = None, size: Sequence[int] | None = None) -> Image:
         """The same field at one spacing on all axes, by default the finest it has; labels by the nearest.
 
         Linear, after a Gaussian that removes what a coarser grid cannot hold. Voxel centres at both ends of the first
-        row stay within half a voxel; the centre of the image stays in place.
+        row stay within half a voxel; the centre of the image stays in place. With a `size` in x, y(, z) it has so many
+        voxels: beyond the field those at its border go on.
         """
         step = min(self.spacing_mm) if spacing_mm is None else float(spacing_mm)
         if not (np.isfinite(step) and step > 0):
@@ -105,7 +106,7 @@ class _Image:
                 fix="pass a positive number of millimetres",
             )
         scale = [step / s for s in self.spacing_mm]  # old voxels per new voxel, x, y(, z)
-        sizes = [int(extent / step + 1 + 1e-6) for extent in self.extent_mm]
+        sizes = [int(extent / step + 1 + 1e-6) for extent in self.extent_mm] if size is None else list(size)
         if min(sizes) < 1 or np.prod([float(n) for n in sizes]) > 2**31:
             raise ScopeRegError(
                 f"{step:g} mm would give {' x '.join(map(str, sizes))} voxels",

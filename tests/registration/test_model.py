@@ -104,6 +104,14 @@ def test_a_frame_keeps_its_place_in_millimetres_on_the_volume_s_grid(size: tuple
     torch.testing.assert_close(on_grid.array[64][inside], column_mm[inside] - 5 + 1, atol=1e-3, rtol=0)
 
 
+@pytest.mark.parametrize(("size", "step_mm"), [((40, 41), 0.8), ((63, 64), 0.5), ((200, 131), 0.17)])
+def test_a_frame_ends_where_it_ends_and_has_no_dark_border(size: tuple[int, int], step_mm: float) -> None:
+    on_grid = frame_on_grid(Frame(torch.ones(size), step_mm), Volume(torch.rand(8, 128, 128), 0.5))
+    assert bool(((on_grid.array == 0) | (on_grid.array > 0.999)).all())
+    area_mm2 = float(on_grid.array.sum()) * 0.5**2
+    assert area_mm2 == pytest.approx(size[0] * size[1] * step_mm**2, rel=0.06)
+
+
 def test_values_in_the_unit_range_stay_and_others_are_scaled() -> None:
     unit = torch.rand(9, 9)
     assert unit_range(unit).equal(unit)

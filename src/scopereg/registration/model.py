@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scopereg.devices import resolve_device
@@ -162,18 +161,12 @@ def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
     fitting = max(abs(step - spacing) for step in frame.spacing_mm) <= 1e-3 * spacing
     if fitting and frame.shape == volume.shape[1:]:
         return frame
-    fine = frame if fitting else frame.resampled(spacing)
-    height, width = volume.shape[1:]
-    pads = [(width - fine.shape[1]) / 2, (height - fine.shape[0]) / 2]
-    axes = [
-        ((torch.arange(n) - (n - 1) / 2) * 2 / max(old - 1, 1))
-        for n, old in ((width, fine.shape[1]), (height, fine.shape[0]))
-    ]
-    grid = torch.stack(torch.meshgrid(axes[1], axes[0], indexing="ij")[::-1], -1)
-    values = F.grid_sample(fine.array[None, None].cpu(), grid[None], padding_mode="zeros", align_corners=True)[0, 0]
-    # The first pixel moves out by the border, so that every point of the frame keeps its place in millimetres.
-    origin = [first - pad * spacing for first, pad in zip(fine.origin_mm, pads, strict=True)]
-    return Frame(values, spacing_mm=spacing, origin_mm=origin, frame_of_reference=frame.frame_of_reference)
+    placed = frame.to("cpu").resampled(spacing, volume.size[:2])  # interpolated once, so that nothing blurs twice
+    across, down = (
+        ((torch.arange(n) - (n - 1) / 2) * spacing).abs() <= count * step / 2 + 1e-6 * spacing
+        for n, count, step in zip(placed.size, frame.size, frame.spacing_mm, strict=True)
+    )
+    return replace(placed, array=placed.array * (down[:, None] & across))
 
 
 def unit_range(array: Tensor) -> Tensor:
