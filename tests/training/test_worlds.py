@@ -81,6 +81,7 @@ def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(tmp_path: Path) -
     assert facts["grid"] == grid_facts(RANGES, 25.0)
     assert facts["grid"]["frame_voxels"] == [32, 40]
     assert "spacing_mm" not in facts
+    assert facts["step"] == run["progress"]["step"]  # the last weights, whichever were best on a few worlds
     again = replace(SETTINGS, start=tmp_path / MODEL, curriculum=0, epochs=1)
     further = train_worlds(again, tmp_path / "more", ranges=RANGES, quiet=True)
     assert further["minutes_before"] == pytest.approx(facts["minutes"])

@@ -135,9 +135,9 @@ class _Run:
             trainer.fit(self.module, DataLoader(_Endless(), batch_size=None), ckpt_path=resume)
 
     def keep(self, module: PoseTraining) -> None:
-        """After each validation: the weights if they are the best so far, then the checkpoint, then a line."""
+        """After each validation: the weights if they are to be kept, then the checkpoint, then a line."""
         state = module.state
-        if state.best_step == state.step:
+        if self.task.endless or state.best_step == state.step:
             facts = {**self.facts, "step": state.step, "minutes": state.seconds / 60, "validation": state.metrics}
             save_network(
                 module.average,

@@ -35,6 +35,7 @@ class Task:
     validation: Callable[[torch.device], VolumeSet]
     test: Callable[[torch.device], VolumeSet] | None
     data_sha256: str
+    endless: bool = False  # no frame comes twice, so none is learnt by heart: the latest weights are kept, not the best
     facts: dict[str, Any] = field(default_factory=dict)  # what run.json and the weights say of the data; JSON
 
 
@@ -81,6 +82,7 @@ def worlds_task(settings: TrainSettings, ranges: WorldRanges | None = None) -> T
         source=lambda device, rank: WorldSource(device, settings, rank, ranges, phantoms),
         validation=lambda device: validation_worlds(shape, ranges, device).to(device),
         test=None,
+        endless=True,
         data_sha256=hashlib.sha256(" ".join(hashes).encode()).hexdigest() if phantoms else hashes[0],
         facts=facts,
     )
