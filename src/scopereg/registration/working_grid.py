@@ -21,7 +21,7 @@ from scopereg.networks.encoders import STRIDE
 Shape = tuple[int, int, int]
 
 FACT = "grid"  # of weights: under this name their file tells the sizes that the network knows
-USUAL_VOXELS = 128  # along the longer side of a frame; where images are coarser, interpolated
+USUAL_VOXELS = 160  # along the longer side of a frame; where images are coarser, interpolated
 ENOUGH_VOXELS = 96  # along that side in large volumes: fewer cost accuracy
 MOST_BETWEEN = 2.0  # voxels for each that an image has: more were never worth the work
 MANY_VOXELS = 2**22  # of a volume: from here on coarser voxels are better, as long as the frame has enough of them
