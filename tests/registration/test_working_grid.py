@@ -41,14 +41,14 @@ class Images(NamedTuple):
 TABLE = {  # as in docs/register.md
     "usual": Images((640, 480), 0.2, (256, 256, 160), 0.5, 0.8, (64, 120, 160)),
     "fine": Images((1024, 768), 0.05, (256, 256, 160), 0.25, 0.3393, (64, 120, 152)),
-    "coarse": Images((64, 64), 0.8, (64, 64, 40), 0.8, 0.4, (64, 128, 128)),
-    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.75, (60, 64, 64)),
-    "coarse frame in a fine volume": Images((80, 60), 1.0, (300, 240, 200), 0.4, 0.6034, (64, 104, 136)),
+    "coarse": Images((64, 64), 0.8, (64, 64, 40), 0.8, 0.4, (48, 128, 128)),
+    "coarser still": Images((32, 32), 1.5, (40, 40, 30), 1.5, 0.75, (32, 64, 64)),
+    "coarse frame in a fine volume": Images((80, 60), 1.0, (300, 240, 200), 0.4, 0.6034, (56, 104, 136)),
     "thin": Images((512, 512), 0.15, (192, 192, 8), (0.4, 0.4, 0.5), 0.48, (32, 160, 160)),
     "tall": Images((128, 512), 0.25, (96, 300, 90), 0.6, 0.8, (64, 160, 64)),
     "tiny": Images((400, 300), 0.05, (100, 100, 100), 0.2, 0.13, (64, 120, 160)),
-    "huge": Images((500, 500), 0.2, (512, 512, 512), 0.3, 0.9524, (64, 112, 112)),
-    "a small frame in a huge volume": Images((300, 300), 0.1, (512, 512, 512), 0.3, 0.6, (64, 64, 64)),
+    "huge": Images((500, 500), 0.2, (512, 512, 512), 0.3, 0.9524, (48, 112, 112)),
+    "a small frame in a huge volume": Images((300, 300), 0.1, (512, 512, 512), 0.3, 0.6, (32, 64, 64)),
     "anisotropic": Images((639, 481), (0.17, 0.21), (181, 233, 37), (0.4, 0.35, 2.1), 0.68, (64, 152, 160)),
 }
 
@@ -98,6 +98,7 @@ def test_what_weights_tell_of_their_sizes_is_read_and_checked() -> None:
     assert KnownSizes.of({"grid": SIZES.facts}) == SIZES
     assert SIZES.facts == {"frame_voxels": [64, 160], "volume_voxels": [32, 160], "magnitude_voxels": 25.0}
     assert SIZES.usual_shape == (64, 160, 160)
+    assert [SIZES.depth_voxels(side) for side in (64, 128, 160, 200)] == [32, 48, 64, 64]
     assert (depth_for(5), depth_for(10), depth_for(15), depth_for(20), depth_for(25)) == (32, 32, 40, 48, 64)
     for wrong in ({}, {**SIZES.facts, "frame_voxels": 64}, {**SIZES.facts, "volume_voxels": [160, 32]}, "128"):
         with pytest.raises(ScopeRegError, match=r"volume_voxels|sizes that the network knows"):

@@ -78,17 +78,20 @@ class KnownSizes:
         """For the facts of weights, under `FACT`."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-    @property
-    def depth_voxels(self) -> int:
-        """Planes of a window: as many as frames within the offsets of the training can reach into."""
+    def depth_voxels(self, side_voxels: int) -> int:
+        """Planes of a window for frames with so many voxels along their longer side.
+
+        As many as frames within the offsets of the training can reach into; these were a share of that side.
+        """
         fewest, most = self.volume_voxels
-        return min(max(depth_for(self.magnitude_voxels), fewest), most)
+        share = min(1.0, side_voxels / self.frame_voxels[1])
+        return min(max(depth_for(share * self.magnitude_voxels), fewest), most)
 
     @property
     def usual_shape(self) -> Shape:
         """What the network is given of a large volume, for a square frame of the usual size."""
         side = min(USUAL_VOXELS, self.frame_voxels[1])
-        return self.depth_voxels, side, side
+        return self.depth_voxels(side), side, side
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class WorkingGrid:
             for length in (view.height_mm, view.width_mm)
         )
         own_depth = volume.size[2] * volume.spacing_mm[2] / spacing_mm
-        depth = min(max(math.ceil(own_depth - 1e-6), sizes.volume_voxels[0]), sizes.depth_voxels)
+        depth = min(max(math.ceil(own_depth - 1e-6), sizes.volume_voxels[0]), sizes.depth_voxels(max(height, width)))
         return cls(spacing_mm, (depth, height, width), why)
 
     def place(self, volume: Volume) -> tuple[Volume, str]:
