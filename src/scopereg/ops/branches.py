@@ -35,4 +35,6 @@ def side_by_side(one: Callable[[], One], other: Callable[[], Other], *shared: Te
 
 
 def _recording(shared: tuple[Tensor, ...]) -> bool:
+    if torch.compiler.is_compiling():  # compilers find out for themselves what may run at the same time
+        return False
     return any(tensor.is_cuda for tensor in shared) and torch.cuda.is_current_stream_capturing()
