@@ -27,6 +27,7 @@ from scopereg.io.plus_writing import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
 from scopereg.registration.session import Session
+from scopereg.registration.windows import Windows
 
 FRAMES = 12
 
@@ -173,8 +174,11 @@ def test_followed_and_other_ways(case: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_a_probe_is_sought_widely_until_it_is_found(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     widely: list[object] = []
-    search = Session.search
-    monkeypatch.setattr(Session, "search", lambda self, *a, **k: widely.append(a) or search(self, *a, **k))
+    for place in (Session, Windows):  # where the volume is encoded as a whole, and where it is not
+        search = place.search
+        monkeypatch.setattr(
+            place, "search", lambda self, *a, search=search, **k: widely.append(a) or search(self, *a, **k)
+        )
     assert main(words(case, "--follow", "--no-viewer", "--no-igtl")) == 0
     assert not widely
     assert main(words(case, "--follow", "--wide", "--no-viewer", "--no-igtl")) == 0

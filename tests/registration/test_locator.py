@@ -42,7 +42,7 @@ def test_three_lines_from_files_to_a_transform(case: Case, tmp_path: Path) -> No
     assert result.method == f"{DEFAULT} network, refined"
     narrow = scopereg.register(case.folder / "frame.dcm", case.folder / "volume.nii.gz", method="echo", device="cpu")
     assert any("resampled to 0.616 mm, as in training" in note for note in narrow.notes)
-    assert any("resampled to 0.62 mm, 127 along the frame" in note for note in result.notes)
+    assert any("resampled to 0.5 mm, 158 along the frame" in note for note in result.notes)
 
 
 def test_together_or_alone_the_poses_are_the_same(echo: Locator, case: Case) -> None:

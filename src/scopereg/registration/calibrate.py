@@ -155,7 +155,10 @@ def _make(
     how["progress"] = progress
     if name in ANATOMIES:
         return make_phantoms(name, options.count, **how)
-    sizes = registrar.sizes or KnownSizes(magnitude_voxels=options.magnitude)
+    sizes, trained = registrar.sizes, registrar.facts.get("shape")
+    if sizes is None and trained:  # a network of one shape
+        return make_worlds(options.count, shape=tuple(trained), **how)
+    sizes = sizes or KnownSizes(magnitude_voxels=options.magnitude)
     return make_worlds(options.count, shape=sizes.usual_shape, **how)
 
 
