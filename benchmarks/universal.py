@@ -39,6 +39,7 @@ from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
+LOOKS = 4  # of the shipped weights, one more than in training: frames far off need it, and the others lose nothing
 STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
 SETTINGS = (
     *("minutes", "start", "curriculum", "norm", "depth_stride", "later_planes"),
@@ -90,16 +91,17 @@ def main() -> None:
 
 
 def finish(trained: Path, path: Path) -> None:
-    """The weights as the package ships them: half precision, and batch norms that expect ultrasound.
+    """The weights as the package ships them: half precision, four looks, and batch norms that expect ultrasound.
 
     While training, these meet volumes in foreign contrast as well; volumes in use are ultrasound.
     """
     facts, network = read_facts(trained), load_network(trained)
     assert isinstance(network, ScopeReg)
+    network.looks = LOOKS
     if norms_of(network):
         facts |= {"statistics": f"of {STATISTICS_BATCHES} batches of worlds in ultrasound contrast"}
         _expect_ultrasound(network)
-    options = network_options(from_plain(facts["settings"]))
+    options = network_options(from_plain(facts["settings"])) | {"looks": LOOKS}
     save_network(network, path, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
 
 
