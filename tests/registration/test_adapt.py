@@ -26,7 +26,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.networks import create
-from scopereg.networks.weights import load_network, read_stored, save_network
+from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
 from scopereg.registration.adaptation import parts
 from scopereg.registration.adaptation.adapter import Adaptation, adapt
@@ -208,6 +208,21 @@ def test_a_base_that_changed_or_is_gone_is_explained(own_base: Path, settings: A
     with pytest.raises(ScopeRegError, match="is not there") as caught:
         load_network(path)
     assert "base.safetensors beside it" in caught.value.fix
+
+
+def test_a_base_that_the_package_had_once_is_found_beside(adapted: tuple[Adaptation, Path], tmp_path: Path) -> None:
+    with safe_open(adapted[1], "pt") as file:
+        header, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    with weights_file(json.loads(header["base"])["name"]) as place:
+        (tmp_path / "once.safetensors").write_bytes(place.read_bytes())
+    header["base"] = json.dumps({**json.loads(header["base"]), "name": "once"})
+    path = tmp_path / "a.safetensors"
+    save_file(tensors, path, header)
+    assert load_network(path).state_dict().keys() == load_network(adapted[1]).state_dict().keys()
+    (tmp_path / "once.safetensors").unlink()
+    with pytest.raises(ScopeRegError, match="changes of once, which is not there") as caught:
+        load_network(path)
+    assert "once.safetensors beside it" in caught.value.fix
 
 
 def test_adapting_an_adapted_network_builds_on_the_first_base(

@@ -155,13 +155,13 @@ def _base_tensors(base: dict[str, str], path: Path) -> dict[str, torch.Tensor]:
     """The weights that a file builds on, if they are there and still the same."""
     name = base["name"]
     with weights_file(name) as place:
-        beside = path.parent / place.name
+        beside = path.parent / f"{place.name.removesuffix('.safetensors')}.safetensors"  # also of a model shipped once
         found = place if place.is_file() else beside
         if not found.is_file():
             raise ScopeRegError(
                 f"it holds changes of {name}, which is not there",
                 where=str(path),
-                fix=f"put {place.name} beside it, or adapt again (scopereg adapt)",
+                fix=f"put {beside.name} beside it, or adapt again (scopereg adapt)",
             )
         tensors = read_stored(found).tensors
     if weights_sha256(tensors) != base["sha256"]:
