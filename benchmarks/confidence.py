@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import scopereg
+from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
@@ -39,7 +40,6 @@ from scopereg.registration.likeness import blur
 from scopereg.registration.model import Registrar
 
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
-ANATOMIES = ("echo", "prostate", "abdomen")
 FIRST_SEED = 40_000  # of phantoms: neither trained, nor calibrated, nor on a model card
 SPACING_MM = 1.2  # of the sweep's reference
 SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start

@@ -91,7 +91,7 @@ def judge(chosen: DevelopmentSet, model: Registrar, refine: bool) -> Iterator[Ju
             try:
                 found = locator.locate(frame)
             except ScopeRegError:
-                yield Judged(np.inf, False, np.inf)
+                yield Judged(np.inf, False, np.nan)  # nor below its bound
                 continue
             pose = pose_to_voxels(found.pose, frame, volume)
             guess, true = (VoxelPoses(*(part[None].float() for part in one)) for one in (pose, truth))
