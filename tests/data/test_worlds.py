@@ -10,12 +10,13 @@ import torch.nn.functional as F
 
 from scopereg.data.worlds import WorldBatch, WorldRanges, draw_worlds
 from scopereg.data.worlds.draws import Draws
-from scopereg.data.worlds.fields import Box, Fields
+from scopereg.data.worlds.fields import MAP_STEP, Box, Fields
+from scopereg.data.worlds.motion import draw_motion
 from scopereg.data.worlds.probes import draw_probes
 from scopereg.data.worlds.ranges import greatest_offset
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.data.worlds.sweep import draw_sweep
-from scopereg.data.worlds.world import draw_poses
+from scopereg.data.worlds.world import draw_poses, draw_tissue
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, inside_fraction, sample_slice
 from scopereg.registration.model import similarity_at
@@ -107,6 +108,37 @@ def test_a_deformed_volume_moves_the_pose_to_the_best_rigid_one() -> None:
     assert torch.allclose(moved.translation, poses.translation - torch.tensor([0.0, 0.0, 1.5]), atol=1e-3)
 
 
+def test_moving_worlds_show_one_section_that_moves_within_the_plane() -> None:
+    """Planes a few voxels apart are alike in a moving world and not in a still one; half a beat apart they differ."""
+    plain = replace(EASY, slow_chance=0.0, moving_chance=0.0, jitter_chance=0.0)
+    beating = replace(plain, moving_chance=1.0, motion_period=(30.0, 30.0), motion=(3.0, 3.0), motion_drift=(0.0, 0.0))
+    box = Box(SHAPE)
+
+    def echo(ranges: WorldRanges) -> torch.Tensor:
+        draws = Draws(4, torch.Generator().manual_seed(6))
+        motion = draw_motion(box, ranges, draws)
+        assert bool(motion.moving.all()) == (ranges is beating)
+        return motion.moved(draw_tissue(box, ranges, draws), box)[:, 0]
+
+    moving, still = echo(beating), echo(plain)
+    beat, half = 30 // MAP_STEP, 15 // MAP_STEP
+
+    def change(maps: torch.Tensor, nodes: int) -> float:
+        return float((maps[:, nodes:] - maps[:, :-nodes]).abs().mean())
+
+    assert change(moving, beat) < 0.01 * change(still, beat)  # back where it was
+    assert change(moving, half) > 20 * change(moving, beat)
+    assert torch.equal(echo(plain), still)
+
+
+def test_speckle_that_lasts_is_alike_in_planes_next_to_each_other() -> None:
+    kept = replace(EASY, moving_chance=1.0, motion=(0.0, 0.0), motion_drift=(0.0, 0.0), thick_chance=0.0, smoothing=0.0)
+    brief = replace(kept, lasting_speckle_chance=0.0)
+    lasting = replace(kept, lasting_speckle_chance=1.0, lasting_speckle_width=(10.0, 10.0))
+    new, same = (float(drawn(2, ranges).volumes.diff(dim=1).abs().mean()) for ranges in (brief, lasting))
+    assert same < 0.3 * new
+
+
 def test_fields_have_unit_variance_and_the_width_asked_for() -> None:
     draws = Draws(24, torch.Generator().manual_seed(0))
     fields = Fields(Box((32, 64, 64)), draws, torch.ones(24))
@@ -134,7 +166,7 @@ def test_beams_lose_what_lies_on_their_way_and_start_where_the_probe_is() -> Non
 def test_coarse_images_lie_where_fine_ones_do_and_have_half_the_detail() -> None:
     sharp = WorldRanges(coarse_chance=0.0, sparse_chance=0.0, coarse_frame_chance=0.0, coarse_both_chance=0.0)
     coarse = replace(sharp, coarse_chance=1.0, coarse_both_chance=1.0)
-    one, other = (drawn(seed=5, ranges=ranges.eased(0.99), count=4) for ranges in (sharp, coarse))
+    one, other = (drawn(seed=4, ranges=ranges.eased(0.99), count=4) for ranges in (sharp, coarse))
     for fine, blurred in ((one.volumes, other.volumes), (one.frames, other.frames)):
         means = [F.avg_pool2d(images.flatten(0, -3)[:, None], 4) for images in (fine, blurred)]
         assert float((means[0] - means[1]).abs().mean()) < 0.02

@@ -227,16 +227,17 @@ def test_a_captured_step_does_what_a_plain_one_does(tiny_set: Callable[..., Volu
     """
     device = torch.device("cuda")
     settings = replace(SETTINGS, bfloat16=bfloat16, average=0.9, clip=50.0)
-    source = FrameSource(tiny_set().to(device), settings)
+    # Two shapes that take turns: their recordings share memory.
+    sources = [FrameSource(tiny_set(shape=shape).to(device), settings) for shape in ((16, 32, 32), (24, 48, 32))]
     ways, averages, totals = [], [], []
     for captured in (False, True):
         network = channels_last(create_network(settings).to(device).train())
         start = joined(network)
         weights = Weights(network, copy.deepcopy(network).requires_grad_(False), settings, device)
         step = CapturedStep(PlainStep(weights)) if captured else PlainStep(weights)
-        for number in range(RUNS_BEFORE_CAPTURE + 5):
+        for number in range(2 * (RUNS_BEFORE_CAPTURE + 4)):
             weights.set_rate(1e-4 / (1 + number), number)
-            step(source.batch(number))
+            step(sources[number % 2].batch(number))
         ways.append(joined(network) - start)
         averages.append(joined(weights.average) - start)
         totals.append(step.total)

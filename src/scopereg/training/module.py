@@ -20,8 +20,7 @@ from scopereg.networks.weights import load_network
 from scopereg.training.presets import PAPER
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import TrainSettings, plain
-from scopereg.training.shapes import StepByShape
-from scopereg.training.step import PlainStep, Weights, seed_draws
+from scopereg.training.step import CapturedStep, PlainStep, Weights, seed_draws
 from scopereg.training.task import Task
 from scopereg.training.validation import Examples, errors_mm, summarise
 
@@ -87,7 +86,7 @@ class PoseTraining(lightning.LightningModule):
         self.examples = self.examples._replace(volumes=self.examples.volumes.to(self.device))
         alone = devices == 1
         plain = PlainStep(self.weights) if alone else PlainStep(self.weights, self.manual_backward)
-        self.step = StepByShape(plain) if self.settings.capture and alone and self.device.type == "cuda" else plain
+        self.step = CapturedStep(plain) if self.settings.capture and alone and self.device.type == "cuda" else plain
         self._since = time.monotonic() - self.state.seconds
         self._counted = self.state.step
         # A run that was killed between its last checkpoint and run.json has no step left.

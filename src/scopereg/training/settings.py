@@ -42,7 +42,7 @@ class TrainSettings:
     curriculum: int = 0
     """Steps over which worlds go from easy to as hard as they get; 0 begins with the hardest (worlds alone)."""
     phantoms: Path | None = None
-    """Folder of stored sets of phantoms; once worlds are at their hardest, an eighth of the batches is of these (worlds
+    """Folder of stored sets of phantoms; once worlds are at their hardest, a fifth of the batches is of these (worlds
     alone)."""
     minutes: float | None = None
     """Train for this long, schedules follow the clock; instead of epochs."""

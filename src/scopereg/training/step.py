@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from scopereg.training.settings import TrainSettings
 from scopereg.training.source import Batch
 
 RUNS_BEFORE_CAPTURE = 3  # plain steps, so that libraries have set themselves up and the optimiser has its state
+Shapes = tuple[torch.Size, ...]  # of the tensors of a batch
 _AVERAGE_START = 10  # steps over which the average forgets the first, random weights
 
 
@@ -111,30 +114,30 @@ class PlainStep:
 
 
 class CapturedStep:
-    """The same step recorded once and replayed: hundreds of launches become one. One shape of batch, one GPU."""
+    """The same step recorded once for every shape of batch and replayed: hundreds of launches become one. One GPU.
+
+    Recordings run one after the other and leave nothing for each other but the weights, so they share their memory.
+    """
 
     def __init__(self, step: PlainStep) -> None:
         self.step = step
-        self.runs = 0
-        self.inputs: Batch | None = None
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self._runs: Counter[Shapes] = Counter()
+        self._recordings: dict[Shapes, _Recording] = {}
+        self._pool: Any = None
 
     @property
     def total(self) -> Tensor:
         return self.step.total
 
     def __call__(self, batch: Batch) -> None:
-        if self.runs < RUNS_BEFORE_CAPTURE:
+        shapes = tuple(value.shape for value in batch.tensors())
+        if self._runs[shapes] < RUNS_BEFORE_CAPTURE:
             self._run_aside(batch)
         else:
-            if self.graph is None:
-                self._capture(batch)
-            assert self.graph is not None
-            assert self.inputs is not None
-            for place, value in zip(self.inputs.tensors(), batch.tensors(), strict=True):
-                place.copy_(value)
-            self.graph.replay()
-        self.runs += 1
+            if shapes not in self._recordings:
+                self._recordings[shapes] = self._record(batch)
+            self._recordings[shapes].replay(batch)
+        self._runs[shapes] += 1
 
     def _run_aside(self, batch: Batch) -> None:
         # Capture wants the steps before it on another stream than the default one.
@@ -144,11 +147,25 @@ class CapturedStep:
             self.step(batch)
         main.wait_stream(aside)
 
-    def _capture(self, batch: Batch) -> None:
-        self.inputs = batch.each(torch.clone)
+    def _record(self, batch: Batch) -> _Recording:
+        inputs = batch.each(torch.clone)
         self.step.weights.optimizer.zero_grad(set_to_none=True)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            self.step(self.inputs)
-        self.graph = graph
+        with torch.cuda.graph(graph, pool=self._pool):
+            self.step(inputs)
+        return _Recording(graph, inputs)
+
+
+class _Recording(NamedTuple):
+    """A step of one shape, and the tensors that it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: Batch
+
+    def replay(self, batch: Batch) -> None:
+        for place, value in zip(self.inputs.tensors(), batch.tensors(), strict=True):
+            place.copy_(value)
+        self.graph.replay()

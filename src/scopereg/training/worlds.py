@@ -29,8 +29,8 @@ from scopereg.training.source import Batch, FrameSource, Source
 VALIDATION_MAGNITUDE = 10.0
 VALIDATION_WORLDS, VALIDATION_FRAMES, VALIDATION_SEED = 48, 4, 1_000_000  # training draws from other streams
 STAGES = 8  # of the curriculum
-COARSE_SIDE = 80  # voxels along the longer side of planes, up to which stored phantoms are interpolated
-PHANTOM_SHARE = 1 / 8  # of the batches, where there are phantoms
+COARSE_SIDE, FINE_SIDE = 80, 160  # voxels along the longer side of planes: up to the first, phantoms are too coarse
+PHANTOM_SHARE = 1 / 5  # of the batches, where there are phantoms
 _EASIEST_OFFSET = 0.3  # of the magnitude, where the curriculum begins
 
 
@@ -83,42 +83,57 @@ class WorldSource(Source):
 
 
 def stored_phantoms(folder: Path | None) -> list[VolumeSet]:
-    """The sets in a folder, by name; an error where there are none, or some without frames."""
+    """The sets in a folder, as registration shows them; an error where there are none, or some without frames."""
     if folder is None:
         return []
-    found = [as_registered(open_set(path.parent)) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
+    found = [open_set(path.parent) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
     if not found or any(volumes.frames is None for volumes in found):
         raise ScopeRegError(
             "it holds no sets of phantoms with frames",
             where=str(folder),
             fix="store some there: save_set(make_phantoms(anatomy, count), folder / anatomy)",
         )
-    return found
+    return [shown for volumes in found for shown in as_registered(volumes)]
 
 
-def as_registered(volumes: VolumeSet) -> VolumeSet:
-    """A set as registration shows it to a network: planes of few voxels are interpolated to twice as many."""
+def as_registered(volumes: VolumeSet) -> list[VolumeSet]:
+    """A set in the sizes in which registration shows it to a network: as it is, and interpolated to more voxels.
+
+    Planes of few voxels are only ever seen interpolated, see docs/register.md.
+    """
+    side = max(volumes.shape[1:])
+    if side <= COARSE_SIDE:
+        return [finer(volumes, 2)]
+    factor = FINE_SIDE / side
+    whole = all((factor * n).is_integer() for n in (*volumes.shape, *volumes.margin))
+    return [volumes, finer(volumes, factor)] if factor > 1 and whole else [volumes]
+
+
+def finer(volumes: VolumeSet, factor: float) -> VolumeSet:
+    """A set with `factor` times the voxels on every axis of volumes and frames; whole numbers of them."""
     frames = volumes.frames
-    if max(volumes.shape[1:]) > COARSE_SIDE or frames is None:
-        return volumes
+    assert frames is not None
+    z, y, x = (round(factor * n) for n in volumes.margin)
     return replace(
         volumes,
-        images=_twice(volumes.images, "trilinear"),
-        spacing_mm=volumes.spacing_mm / 2,
-        margin=(2 * volumes.margin[0], 2 * volumes.margin[1], 2 * volumes.margin[2]),
+        images=_interpolated(volumes.images, factor, "trilinear"),
+        spacing_mm=volumes.spacing_mm / factor,
+        margin=(z, y, x),
         labels=None,
-        frames=AcquiredFrames(_twice(frames.images, "bilinear"), frames.rotation, 2 * frames.translation),
+        frames=AcquiredFrames(
+            _interpolated(frames.images, factor, "bilinear"), frames.rotation, factor * frames.translation
+        ),
     )
 
 
-def _twice(images: Tensor, mode: str) -> Tensor:
-    """Images (N, F, ...) or volumes (N, ...), uint8, with twice the voxels on every axis."""
-    finer = []
+def _interpolated(images: Tensor, factor: float, mode: str) -> Tensor:
+    """Images (N, F, ...) or volumes (N, ...), uint8, with `factor` times the voxels on every axis."""
+    made = []
     for image in images:
         channels = image[None, None] if mode == "trilinear" else image[None]
-        made = F.interpolate(channels.float(), scale_factor=2, mode=mode, align_corners=False)[0]
-        finer.append((made[0] if mode == "trilinear" else made).round().to(torch.uint8))
-    return torch.stack(finer)
+        fine = F.interpolate(channels.float(), scale_factor=factor, mode=mode, align_corners=False)[0]
+        made.append((fine[0] if mode == "trilinear" else fine).round().to(torch.uint8))
+    return torch.stack(made)
 
 
 def validation_worlds(shape: Shape, ranges: WorldRanges, device: torch.device) -> VolumeSet:

@@ -57,13 +57,18 @@ class Scanned:
     coarse: Tensor  # (n,) bool, kept with half the voxels on every axis
 
 
-def scan_volumes(maps: Tensor, box: Box, sweep: Sweep, ranges: WorldRanges, draws: Draws) -> Scanned:
-    """Volumes of worlds whose maps are (n, 3, *nodes), through a probe and a sweep each."""
+def scan_volumes(
+    maps: Tensor, box: Box, sweep: Sweep, speckle_stretch: Tensor, ranges: WorldRanges, draws: Draws
+) -> Scanned:
+    """Volumes of worlds whose maps are (n, 3, *nodes), through a probe and a sweep each.
+
+    Speckle is longer along z by `speckle_stretch` (n,) than the point spread is.
+    """
     grid = box.grid(sweep.points)
     tissue = F.grid_sample(maps, grid, padding_mode="reflection", align_corners=True)  # (n, 3, D, H, W)
     upward = draws.chance(ranges.upward_chance)
     probes = draw_probes(draws, box.shape[1:], 1 - ranges.fan_chance, upward)
-    speckle = _draw_speckle(box, ranges, draws)
+    speckle = _draw_speckle(box, speckle_stretch, ranges, draws)
     compounded = draws.chance(ranges.compounded_chance)
     contrast = torch.where(compounded, draws.uniform(ranges.compounded), draws.uniform((0.7, 1.0)))
     numbers = (draws.uniform(bounds) for bounds in (ranges.dynamic_range_db, ranges.gain_db, ranges.log_gamma))
@@ -133,10 +138,10 @@ def _varied(grey_map: GreyMap, ranges: WorldRanges, draws: Draws) -> GreyMap:
     return GreyMap(contrast, span, gain, grey_map.gamma * draws.uniform((-0.2 * change, 0.2 * change)).exp())
 
 
-def _draw_speckle(box: Box, ranges: WorldRanges, draws: Draws) -> Tensor:
+def _draw_speckle(box: Box, stretch: Tensor, ranges: WorldRanges, draws: Draws) -> Tensor:
     """Complex speckle of the volumes as two channels (n, 2, D, H, W); periodic, so that frames may look beyond it."""
-    widths = tuple(draws.log_uniform(bounds) for bounds in ranges.point_spread)
-    field = speckle_field(draws.count, box.shape, widths, draws.generator)
+    z, y, x = (draws.log_uniform(bounds) for bounds in ranges.point_spread)
+    field = speckle_field(draws.count, box.shape, (z * stretch, y, x), draws.generator)
     return torch.view_as_real(field).movedim(-1, 1)
 
 

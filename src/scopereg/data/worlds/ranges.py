@@ -11,7 +11,7 @@ from scopereg.errors import ScopeRegError
 Shape = tuple[int, int, int]
 
 _SIGNED = ("label_echo_db", "fluid_echo_db", "label_attenuation_db", "tube_echo_db", "body_echo_db", "log_gamma")
-_POSITIVE = ("offset", "point_spread", "sheet_turns", "body_radius", "body_aspect", "slow_factor", "width", "widths")
+_POSITIVE = ("offset", "point_spread", "turns", "radius", "aspect", "factor", "period", "width", "widths")
 _LEAST_AXIS, _MOST_AXIS = 16, 256  # voxels of a volume
 
 
@@ -21,16 +21,17 @@ class WorldRanges:
 
     # What a batch may be.
     shapes: tuple[tuple[Shape, float], ...] = (
-        ((32, 128, 128), 0.22),
+        ((32, 128, 128), 0.16),
         ((48, 128, 128), 0.14),
-        ((40, 160, 160), 0.16),
-        ((64, 160, 160), 0.08),
+        ((40, 160, 160), 0.18),
+        ((64, 160, 160), 0.10),
+        ((48, 144, 144), 0.07),
         ((56, 128, 160), 0.07),
-        ((64, 96, 96), 0.08),
-        ((40, 64, 64), 0.06),
+        ((64, 96, 96), 0.06),
+        ((40, 64, 64), 0.05),
         ((32, 96, 144), 0.06),
-        ((40, 160, 112), 0.06),
-        ((96, 96, 96), 0.05),
+        ((40, 160, 112), 0.05),
+        ((96, 96, 96), 0.04),
         ((128, 80, 80), 0.02),
     )
     """Volumes D, H, W and how often each occurs."""
@@ -56,10 +57,22 @@ class WorldRanges:
     """Excess attenuation of tissues in dB a voxel, beyond what the depth gain makes up for."""
     interface_db: Range = (0.0, 12.0)
     """Brightness of the line where two tissues meet."""
-    slow_chance: float = 0.35
+    slow_chance: float = 0.3
     """Probability that the third axis is time: everything changes slowly along it."""
     slow_factor: Range = (2.0, 8.0)
     """How much slower."""
+    moving_chance: float = 0.15
+    """Probability that the third axis is time and every plane shows one section of tissue, which moves."""
+    motion: Range = (3.0, 10.0)
+    """How far it moves within the plane at the height of a beat, root mean square over a smooth field."""
+    motion_period: Range = (40.0, 120.0)
+    """Planes from one beat to the next."""
+    motion_drift: Range = (0.05, 0.3)
+    """How far tissue passes through the plane, for each plane."""
+    lasting_speckle_chance: float = 0.5
+    """Probability that speckle moves with such tissue instead of being new in every plane."""
+    lasting_speckle_width: Range = (2.0, 10.0)
+    """How many times longer it then lasts than the point spread along z."""
 
     # Texture within tissues.
     fine_width: Range = (1.4, 5.0)

@@ -10,6 +10,7 @@ from torch import Tensor
 from scopereg.data.worlds.acquisition import scan_frames, scan_volumes
 from scopereg.data.worlds.draws import Draws
 from scopereg.data.worlds.fields import Box
+from scopereg.data.worlds.motion import draw_motion
 from scopereg.data.worlds.ranges import Shape, WorldRanges, check_shape
 from scopereg.data.worlds.structures import add_bodies, add_shadowing, add_sheets, add_tubes
 from scopereg.data.worlds.sweep import draw_sweep
@@ -48,9 +49,10 @@ def draw_worlds(
     """
     _check(count, frames, shape, magnitude)
     box, draws = Box(shape), Draws(count, generator)
-    maps = draw_tissue(box, ranges, draws)
+    motion = draw_motion(box, ranges, draws)
+    maps = motion.moved(draw_tissue(box, ranges, draws), box)
     sweep = draw_sweep(box, ranges, draws)
-    scanned = scan_volumes(maps, box, sweep, ranges, draws)
+    scanned = scan_volumes(maps, box, sweep, motion.speckle_stretch, ranges, draws)
     each = Draws(count * frames, generator)
     poses = draw_poses(each, magnitude, shape, ranges)
     images = scan_frames(maps, box, scanned, poses, ranges, each)
