@@ -18,7 +18,8 @@ POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
 STEPS = [
     Step(0, 'a "b", c.mha', 0, 0.25, "found", "", POSE, POSE, 1.25, True, 0.5, 20.0, "echo network", 0.125, 1.5, 1.75),
     Step(1, 'a "b", c.mha', 1, 0.5, "unreadable", "no picture,\nno pose"),
-    Step(2, 'a "b", c.mha', 2, 0.75, "carried", "away", POSE, None, 2.5, False),
+    Step(2, 'a "b", c.mha', 2, 0.75, "carried", "away", POSE, None, 2.5, False, belongs=False),
+    Step(3, 'a "b", c.mha', 3, 1.0, "followed", "too likely", POSE, None, 8.5, False, belongs=True),
 ]
 
 

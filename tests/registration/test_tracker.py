@@ -178,12 +178,17 @@ def test_patience_begins_anew_with_every_good_frame(sweep: Sweep, remembered: Me
     assert states(steps)[4:] == ["carried", "carried", "followed", "carried", "carried", "followed"]
 
 
-def test_a_doubtful_pose_counts_a_little(sweep: Sweep, remembered: Memory) -> None:
-    """Not ok, since its error may be large, but of this volume: it is weighed by what is expected of it."""
+@pytest.mark.parametrize("confidence", [0.1, 0.0])
+def test_a_doubtful_pose_counts_a_little(sweep: Sweep, remembered: Memory, confidence: float) -> None:
+    """Not ok, since its error may be large, but of this volume: it is weighed by what is expected of it.
+
+    A calibration that has seen no such error below 3 mm gives it a confidence of 0, like that of a stranger.
+    """
 
     class Doubtful(Memory):
         def locate(self, frame: Frame) -> Result:
-            return replace(super().locate(frame), ok=False, reason="too likely", confidence=0.1, expected_mm=8.0)
+            verdict = {"belongs": True, "ok": False, "reason": "too likely", "confidence": confidence}
+            return replace(super().locate(frame), **verdict, expected_mm=8.0)
 
     steps = follow(_of(Doubtful(sweep.locator, remembered.known)), sweep.frames[:6])
     assert states(steps) == ["found", *["followed"] * 5]
@@ -265,7 +270,7 @@ def test_a_method_without_verdicts_is_followed_all_the_same(sweep: Sweep, rememb
 
     class Mute(Memory):
         def locate(self, frame: Frame) -> Result:
-            return replace(super().locate(frame), ok=None, reason="", expected_mm=math.nan)
+            return replace(super().locate(frame), belongs=None, ok=None, reason="", expected_mm=math.nan)
 
     frames = [*sweep.frames[:6], sweep.elsewhere[0], *sweep.frames[7:9]]
     steps = follow(_of(Mute(sweep.locator, remembered.known), network_error_mm=1), frames)

@@ -22,6 +22,7 @@ GOOD = replace(RESULT, expected_mm=1.24, confidence=0.93, belongs=True, ok=True)
 RESULTS = {
     "good": GOOD,
     "off": replace(GOOD, expected_mm=4.2, confidence=0.31, ok=False, reason="an error above 3 mm is too likely"),
+    "far off": replace(GOOD, expected_mm=8.5, confidence=0.0, ok=False, reason="an error above 3 mm is too likely"),
     "stranger": replace(GOOD, confidence=0.0, belongs=False, ok=False, reason="the frame does not look like it"),
     "uncalibrated": replace(RESULT, confidence=0.6),
     "lost": None,

@@ -18,6 +18,12 @@ from websockets.sync.client import connect
 
 from scopereg import cli, io
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.live.trust import light_of
+from scopereg.registration.batch import Row, Task
+from scopereg.registration.poses_table import write_table
+from scopereg.registration.track import Step
+from scopereg.registration.track_table import write_track
 from scopereg.viewer.finished import Images, read_results
 from scopereg.viewer.finished_show import FinishedShow
 from scopereg.viewer.web import WebServer
@@ -88,6 +94,19 @@ def test_a_track_tells_its_errors(tmp_path: Path) -> None:
         1.2,
     )
     assert (lost.result().ok, lost.result().belongs, math.isnan(lost.error_mm)) == (False, False, True)
+
+
+@pytest.mark.parametrize(("belongs", "light"), [(True, "amber"), (False, "red"), (None, "amber")])
+def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool | None, light: str) -> None:
+    """The confidence of an own frame is 0 too, where a large error is expected."""
+    pose = Pose.from_euler_deg((4, 5, 6), (1, 2, 3))
+    found = Row(Task(Path("f.png"), "f.png", "f"), pose, ok=False, confidence=0.0, expected_mm=8.5, belongs=belongs)
+    write_table([found], tmp_path / "poses.csv", ".tfm")
+    step = Step(0, "f.png", 0, 0.0, "carried", "away", pose, expected_mm=8.5, ok=False, belongs=belongs)
+    write_track([step], tmp_path / "track.csv")
+    for finished in read_results([tmp_path]):
+        assert finished.result().belongs is belongs
+        assert light_of(finished.result()) == light
 
 
 def test_images_that_are_missing_or_others_are_told(done: Path, tmp_path: Path) -> None:

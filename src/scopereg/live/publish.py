@@ -8,6 +8,7 @@
 | STATUS | Registration | code 1 if the result may be believed, else 2; subcode the confidence in %; text, reason |
 | STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
 
+The subcode is 0 only where the frame is not of the volume or was not found, so that a STATUS alone tells the light.
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
 """
 
@@ -31,7 +32,7 @@ from scopereg.live.messages import (
     transform_message,
 )
 from scopereg.live.server import Server
-from scopereg.live.trust import Trust, light_of, trust_in
+from scopereg.live.trust import Light, Trust, light_of, trust_in
 from scopereg.registration.result import Result
 
 STATUS_NAME, TEXT_NAME, CUT_NAME = "Registration", "RegistrationInfo", "Cut_Volume"
@@ -76,14 +77,18 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
         if cut and update.result.volume is not None:
             values = _cut(update.result, update)
             packed.append(image_message(update.frame, pose, name=CUT_NAME, values=values, time_s=update.time_s))
-    packed.append(status_message(status_of(trust), name=STATUS_NAME, time_s=update.time_s))
+    packed.append(status_message(status_of(trust, light_of(update.result)), name=STATUS_NAME, time_s=update.time_s))
     packed.append(string_message(_as_json(update, trust), name=TEXT_NAME, time_s=update.time_s))
     return packed
 
 
-def status_of(trust: Trust) -> Status:
-    """Trust as a STATUS: what nobody judged is not to be believed either, and its title says so."""
-    percent = round(100 * trust.confidence) if trust.confidence is not None else 0
+def status_of(trust: Trust, light: Light) -> Status:
+    """Trust as a STATUS: what nobody judged is not to be believed either, and its title says so.
+
+    A confidence of 0 % stands for a red light, so any other light is sent with 1 % at least.
+    """
+    least = 0 if light == "red" else 1
+    percent = max(least, round(100 * (trust.confidence or 0.0)))
     title = {True: "OK", False: "NOT OK", None: "NOT JUDGED"}[trust.ok]
     return Status(OK if trust.ok else FAILED, percent, title, trust.text)
 

@@ -115,6 +115,7 @@ class Row(NamedTuple):
     expected_mm: float = float("nan")
     bound_mm: float = float("nan")
     reason: str = ""
+    belongs: bool | None = None  # to the volume; None likewise
 
 
 def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -234,6 +235,7 @@ def _finish(job: Job, task: Task, frame: Frame, found: Result | Exception) -> Ro
         expected_mm=found.expected_mm,
         bound_mm=found.bound_mm,
         reason=found.reason,
+        belongs=found.belongs,
     )
 
 

@@ -16,7 +16,8 @@ from scopereg.registration.batch import Row
 
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
 ANGLES = ("rx_deg", "ry_deg", "rz_deg")
-VERDICT = ("ok", "confidence", "expected_mm", "bound_mm", "reason")
+VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
+YES_NO = {None: "", True: "yes", False: "no"}
 COLUMNS = (
     *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
     *("time_ms", "method", "note", "error"),
@@ -39,7 +40,7 @@ def _cells(row: Row, ending: str) -> dict[str, str]:
         cells["similarity"] = _number(row.similarity, 6)
         cells |= {"confidence": _number(row.confidence, 3), "reason": row.reason}
         cells |= {"expected_mm": _number(row.expected_mm, 2), "bound_mm": _number(row.bound_mm, 2)}
-        cells["ok"] = "" if row.ok is None else ("yes" if row.ok else "no")
+        cells |= {"ok": YES_NO[row.ok], "belongs": YES_NO[row.belongs]}
         cells["time_ms"] = f"{row.time_ms:.1f}"
     return cells
 

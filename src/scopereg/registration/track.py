@@ -40,6 +40,7 @@ class Step:
     apart_mm: float = math.nan  # between both poses
     error_mm: float = math.nan  # against the tracker's pose, where there is one
     alone_error_mm: float = math.nan
+    belongs: bool | None = None  # whether the frame is one of the volume; None where nobody can tell
 
     @property
     def is_placed(self) -> bool:
@@ -88,6 +89,7 @@ def _step(base: Step, tracked: Tracked, frame: Frame, truth: Pose | None) -> Ste
         alone=alone.pose if alone else None,
         expected_mm=result.expected_mm,
         ok=result.ok,
+        belongs=result.belongs,
         similarity=result.similarity,
         time_ms=result.time_ms,
         method=result.method,

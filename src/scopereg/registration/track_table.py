@@ -11,14 +11,15 @@ from typing import Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.io.sheets import write_sheet
-from scopereg.registration.poses_table import ANGLES, TRANSLATION
+from scopereg.registration.poses_table import ANGLES, TRANSLATION, YES_NO
 from scopereg.registration.track import STATES, Step
 
 _POSE = (*TRANSLATION, *ANGLES)
 _ALONE = tuple(f"alone_{name}" for name in _POSE)
 _LENGTHS = ("expected_mm", "apart_mm", "error_mm", "alone_error_mm")
+_TRUTH = {word: truth for truth, word in YES_NO.items()}
 COLUMNS = (
-    *("frame", "file", "index", "time_s", "state", *_POSE, "expected_mm", "ok", "reason"),
+    *("frame", "file", "index", "time_s", "state", *_POSE, "expected_mm", "ok", "belongs", "reason"),
     *("apart_mm", *_ALONE, "error_mm", "alone_error_mm", "similarity", "time_ms", "method"),
 )
 
@@ -56,8 +57,8 @@ def _step(row: dict[str, str]) -> Step:
     place = (int(row["frame"]), row["file"], int(row["index"]), float(row["time_s"]), row["state"], row["reason"])
     if row["state"] not in STATES:
         raise ValueError(f"state {row['state']!r}")
-    ok = {"": None, "yes": True, "no": False}[row["ok"]]
-    return Step(*place, pose=pose, alone=alone, ok=ok, method=row["method"], **numbers)
+    ok, belongs = (_TRUTH[row[name]] for name in ("ok", "belongs"))
+    return Step(*place, pose=pose, alone=alone, ok=ok, belongs=belongs, method=row["method"], **numbers)
 
 
 def _pose(words: list[str]) -> Pose | None:
@@ -70,7 +71,7 @@ def _pose(words: list[str]) -> Pose | None:
 def _cells(step: Step) -> dict[str, str]:
     cells = {"frame": str(step.row), "file": step.file, "index": str(step.index), "time_s": f"{step.time_s:.6f}"}
     cells |= {"state": step.state, "reason": step.reason, "method": step.method}
-    cells["ok"] = "" if step.ok is None else ("yes" if step.ok else "no")
+    cells |= {"ok": YES_NO[step.ok], "belongs": YES_NO[step.belongs]}
     for names, pose in ((_POSE, step.pose), (_ALONE, step.alone)):
         cells |= dict(zip(names, _numbers(pose), strict=False))
     cells |= {name: _number(getattr(step, name), 3) for name in _LENGTHS}

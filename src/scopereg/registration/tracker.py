@@ -73,7 +73,7 @@ class Tracker:
         ahead = self._motion.predicted(time_s)
         best = self._more_similar(frame, alone, ahead.pose)
         error_mm = self._error_mm(best)
-        known = _belongs(best)
+        known = _counts(best)
         if known and ahead.distance(best.pose, error_mm) <= self.settings.gate:
             self._motion, self._missed, self._other = ahead.updated(best.pose, error_mm), 0, None
             return self._tracked(best, alone, "followed", time_s)
@@ -84,7 +84,7 @@ class Tracker:
     def _begin(self, result: Result, alone: Result, frame: Frame, time_s: float) -> Tracked:
         """A new motion, unless the frame is none of the volume's."""
         self._forget()
-        if not _belongs(result):
+        if not _counts(result):
             return Tracked(result, "lost", alone, time_s)
         self._motion = self._started(result, frame, time_s)
         return Tracked(result, "found", alone, time_s)
@@ -159,6 +159,9 @@ def _better(one: Result, other: Result | None) -> Result:
     return other if other is not None and other.similarity > one.similarity else one
 
 
-def _belongs(result: Result) -> bool:
-    """Whether the pose counts: one that may well be wrong is weighed by its expected error, a stranger's is nothing."""
-    return result.ok is not False or result.confidence > 0
+def _counts(result: Result) -> bool:
+    """Whether the motion takes the pose: one that may be wrong is weighed by its expected error, a stranger's is not.
+
+    The confidence does not tell: it is 0 for the volume's own frames too, once their expected error is large.
+    """
+    return result.belongs is not False

@@ -65,8 +65,8 @@ class Finished:
         """What was found, without images."""
         numbers: dict[str, Any] = {name: _float(self.facts.get(name)) for name in _NUMBERS}
         ok, belongs = _truth(self.facts.get("ok")), _truth(self.facts.get("belongs"))
-        if belongs is None and ok is False and (numbers["confidence"] == 0 or self.facts.get("state") == "lost"):
-            belongs = False  # tables have no column for it
+        if belongs is None and self.facts.get("state") == "lost":
+            belongs = False  # it could not be located at all, and is shown like a frame of something else
         words: dict[str, Any] = {name: str(self.facts.get(name) or "") for name in ("method", "reason")}
         return Result(self.pose, belongs=belongs, ok=ok, **words, **numbers)
 
