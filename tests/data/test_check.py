@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_everything_that_is_wrong_is_found(tmp_path: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "11 problems" in shown
     assert "--skip-bad" in shown
+
+
+def test_dicom_series_with_wrong_slices_are_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], write_series: Callable[..., np.ndarray]
+) -> None:
+    write_series(tmp_path / "good")
+    write_series(tmp_path / "gap", {3: None})
+    write_series(tmp_path / "mixed", {3: {"PatientID": "P2"}})
+    status, report = check(tmp_path, capsys)
+    assert (status, report["cases"]) == (1, 3)
+    problems = problems_of(report)
+    assert problems.keys() == {"gap", "mixed"}
+    assert "missing or uneven" in problems["gap"]
+    assert "different patients" in problems["mixed"]
+    (good,) = [facts for facts in report["files"] if facts["case"] == "good"]
+    assert (good["shape"], good["spacing_mm"]) == ([8, 24, 32], [1.0, 1.0, 1.0])
 
 
 def test_large_folders_are_told_from_their_headers(

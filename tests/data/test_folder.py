@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import locale
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from scopereg.data.folder import load_folder
 from scopereg.errors import ScopeRegError
 
+WriteSeries = Callable[..., np.ndarray]
 RNG = np.random.default_rng(0)
 
 
@@ -144,23 +146,45 @@ def test_empty_and_wrong_folders(tmp_path: Path) -> None:
         load_folder(tmp_path, spacing_mm=0)
 
 
-def test_dicom_series(tmp_path: Path) -> None:
+def test_dicom_series(tmp_path: Path, write_series: WriteSeries) -> None:
     before = locale.setlocale(locale.LC_ALL)
-    array = RNG.integers(0, 256, (8, 24, 32)).astype(np.uint8)
-    for z in range(8):
-        image = sitk.GetImageFromArray(array[z : z + 1])
-        image.SetSpacing((1.0, 1.0, 1.0))
-        tags = {"0020|000e": "1.2.3", "0020|000d": "1.2", "0008|0060": "US", "0020|0013": str(z), "0018|0050": "1"}
-        tags |= {"0020|0032": f"0\\0\\{z}", "0020|0037": "1\\0\\0\\0\\1\\0"}
-        for key, value in tags.items():
-            image.SetMetaData(key, value)
-        writer = sitk.ImageFileWriter()
-        writer.KeepOriginalImageUIDOn()
-        writer.SetFileName(str(tmp_path / f"slice{z}.dcm"))
-        writer.Execute(image)
-    locale.setlocale(locale.LC_ALL, before)  # ITK leaves C behind, and Python would then read every text as ASCII
+    array = write_series(tmp_path)
     volumes = load_folder(tmp_path)
     assert locale.setlocale(locale.LC_ALL) == before
     assert (len(volumes), volumes.shape, volumes.spacing_mm) == (1, (8, 24, 32), pytest.approx(1.0))
     assert np.corrcoef(volumes.images[0].numpy().ravel(), array.ravel())[0, 1] > 0.99
     assert len(volumes.facts["sources_sha256"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({3: None}, "missing or uneven"),
+        ({3: {"PatientID": "P2"}}, "different patients"),
+        ({3: {"SeriesInstanceUID": "1.2.4"}}, "missing or uneven"),  # the slice is another series, which leaves a gap
+        ({3: {"ImagePositionPatient": [0, 0, 2]}}, "another one does"),
+        ({3: {"PixelSpacing": None}}, "does not tell its place, its axes and its pixel size"),
+    ],
+)
+def test_dicom_series_with_wrong_slices_are_bad_cases(
+    tmp_path: Path, write_series: WriteSeries, changes: dict[int, Any], reason: str
+) -> None:
+    """ITK's reader takes all of these for whole volumes."""
+    write_series(tmp_path / "good")
+    write_series(tmp_path / "wrong", changes)
+    with pytest.raises(ScopeRegError, match=reason):
+        load_folder(tmp_path)
+    volumes = load_folder(tmp_path, skip_bad=True)
+    assert volumes.cases == ("good",)
+    assert reason in volumes.facts["skipped"]["wrong"]
+
+
+@pytest.mark.parametrize("length", [140, 400])  # within the first words, and before the size of the image
+def test_a_damaged_slice_spoils_its_series_alone(tmp_path: Path, write_series: WriteSeries, length: int) -> None:
+    write_series(tmp_path / "good")
+    write_series(tmp_path / "wrong")
+    damaged = tmp_path / "wrong" / "slice7.dcm"
+    damaged.write_bytes(damaged.read_bytes()[:length])
+    with pytest.raises(ScopeRegError, match=r"slice7\.dcm: no slice of a volume"):
+        load_folder(tmp_path)
+    assert load_folder(tmp_path, skip_bad=True).cases == ("good",)

@@ -16,6 +16,7 @@ from scopereg.data.grids import as_label_bytes
 from scopereg.data.orientation import odd_orientations, orientation_code, orientation_facts, unexpected
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
+from scopereg.io.dicom.volumes import read_slices
 from scopereg.io.read_image import (
     ImageFile,
     ImageHeader,
@@ -24,7 +25,6 @@ from scopereg.io.read_image import (
     files_of,
     read_header,
     read_image,
-    read_series,
 )
 
 _SAMPLE = 50  # cases whose voxels are read unless all shall be
@@ -158,7 +158,7 @@ def describe_file(
 def _open(task: _Task) -> tuple[ImageHeader, ImageFile | None]:
     """The header of a file, and its image if the voxels shall be read."""
     if task.path.is_dir():  # a series of slices tells its grid only as a whole
-        image = read_series([str(path) for path in task.files()], task.path)
+        image = read_slices(task.files(), task.path)
         kind = str(image.array.dtype)
         return ImageHeader(image.array.shape[::-1], image.spacing_mm, image.direction, kind, 1), image
     check_length(task.path)

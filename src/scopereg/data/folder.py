@@ -16,7 +16,9 @@ from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, coll
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, centred_start, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError
-from scopereg.io.read_image import FORMATS, ImageFile, ImageHeader, dicom_series, read_header, read_image, read_series
+from scopereg.io.dicom.header import is_dicom
+from scopereg.io.dicom.volumes import find_series, read_slices
+from scopereg.io.read_image import FORMATS, ImageFile, ImageHeader, read_header, read_image
 
 if TYPE_CHECKING:
     from scopereg.data.store import VolumeSet
@@ -149,12 +151,23 @@ def _find_series(root: Path, patient_of: Callable[[str], str] | None) -> list[Ca
     """Every DICOM series of two slices or more; a single multi-frame file does not tell its voxel size."""
     cases = []
     for folder in sorted({path.parent for path in root.rglob("*") if path.is_file()}):
-        series = {key: files for key, files in dicom_series(folder).items() if len(files) > 1}
+        series = {key: files for key, files in _series_of(folder).items() if len(files) > 1}
         for number, files in enumerate(series[key] for key in sorted(series)):
             inside = folder.relative_to(root).as_posix()
             name = (inside if inside != "." else root.name) + (f"-{number}" if len(series) > 1 else "")
-            cases.append(CaseFiles(name, _patient(name, patient_of), folder, None, tuple(map(Path, files))))
+            cases.append(CaseFiles(name, _patient(name, patient_of), folder, None, files))
     return cases
+
+
+def _series_of(folder: Path) -> dict[str, tuple[Path, ...]]:
+    """Files of each series. Where a header is damaged nobody knows whose slice it is: then all files are one series.
+
+    Reading that series gives the error, so that it counts as one bad case, and no volume lacks a slice.
+    """
+    try:
+        return {key: tuple(file.path for file in files) for key, files in find_series(folder).items()}
+    except ScopeRegError:
+        return {"": tuple(path for path in sorted(folder.iterdir()) if path.is_file() and is_dicom(path))}
 
 
 def _stem(path: Path) -> str:
@@ -223,7 +236,7 @@ def _grid(size: Sequence[int], spacing_mm: Sequence[float], path: Path) -> FileG
 
 def _read(case: CaseFiles) -> ImageFile:
     if case.image.is_dir():
-        return read_series([str(path) for path in case.others], case.image)
+        return read_slices(case.others, case.image)
     return read_image(case.image)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -50,7 +50,7 @@ def read_image(path: Path | str) -> ImageFile:
         raise ScopeRegError("there is no such file", where=str(path), fix="check the name and the folder")
     if path.name.lower().endswith((".nii", ".nii.gz")):
         _check_nifti(path)
-    return _read(str(path), path)
+    return _read(path)
 
 
 def read_header(path: Path | str) -> ImageHeader:
@@ -84,18 +84,6 @@ def check_length(path: Path) -> None:
         _check_nifti(path)
     elif (voxels := _named_voxels(path)) is not None and not voxels.is_file():
         raise ScopeRegError(f"its voxels are missing: {voxels.name}", where=str(path), fix="copy both files")
-
-
-def read_series(files: Sequence[str], folder: Path) -> ImageFile:
-    """One volume from the slices of a DICOM series."""
-    return _read(list(files), folder)
-
-
-def dicom_series(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Files of each DICOM series in a folder, slices in order, by series identifier."""
-    reader = sitk.ImageSeriesReader
-    with quiet_itk():  # ITK would warn of every folder without a series
-        return {name: reader.GetGDCMSeriesFileNames(str(folder), name) for name in reader.GetGDCMSeriesIDs(str(folder))}
 
 
 @contextmanager
@@ -136,9 +124,9 @@ def content_sha256(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(source: str | list[str], path: Path) -> ImageFile:
+def _read(path: Path) -> ImageFile:
     try:
-        image = sitk.ReadImage(source)
+        image = sitk.ReadImage(str(path))
     except RuntimeError as error:
         raise _unreadable(error, path) from None
     components = image.GetNumberOfComponentsPerPixel()

@@ -92,14 +92,19 @@ def test_slices_that_run_backwards_give_right_handed_axes(make_dicom: Make, tmp_
         ({2: {"PixelSpacing": [1, 1]}}, "differ in size or spacing"),
         ({2: {"pixels": VOXELS[2, :, :5]}}, "differ in size or spacing"),
         ({2: {"SeriesInstanceUID": "1.2.3.2"}}, "2 series"),
+        ({2: {"PatientID": "P2"}}, "different patients"),
+        ({2: {"PatientName": "Other^Secret"}}, "different patients"),
+        ({2: {"StudyInstanceUID": "1.2.4"}}, "different studies"),
+        ({2: {"FrameOfReferenceUID": "1.2.3.8"}}, "different frames of reference"),
         ({2: {"ImagePositionPatient": None}}, "does not tell its place"),
         ({2: {"pixels": VOXELS[:2]}}, "2 frames among slices"),
         (dict.fromkeys(range(1, 6)), "single slice"),
     ],
 )
 def test_series_with_wrong_slices_are_refused(series: Make, changes: dict[int, Any], reason: str) -> None:
-    with pytest.raises(ScopeRegError, match=reason):
+    with pytest.raises(ScopeRegError, match=reason) as caught:
         read_volume(series(changes))
+    assert "Secret" not in str(caught.value)
 
 
 def test_a_tilted_gantry_is_a_sheared_volume(series: Make) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydicom.dataset import Dataset, FileDataset
+from pydicom.uid import UID
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.header import (
@@ -27,11 +28,20 @@ from scopereg.io.dicom.header import (
 from scopereg.io.dicom.pixels import decode_frame
 from scopereg.io.dicom.planes import Stack, stack_planes
 from scopereg.io.grey import grey_values
-from scopereg.io.stored import StoredVolume
+from scopereg.io.read_image import ImageFile
+
+if TYPE_CHECKING:
+    from scopereg.io.stored import StoredVolume  # needs torch, which processes that only read slices do without
 
 Array = npt.NDArray[np.float64]
 _ONE_OF_A_SERIES = ("sop_instance_uid",)
 _MOST_LISTED = 6
+_SHARED = {  # by the slices of a volume
+    "PatientID": "patients",
+    "PatientName": "patients",
+    "StudyInstanceUID": "studies",
+    "FrameOfReferenceUID": "frames of reference",
+}
 
 
 class _File(NamedTuple):
@@ -70,6 +80,20 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
         return read_enhanced(files[0].path, index)
     if index not in (None, 0):
         raise ScopeRegError(f"index is {index}, but it holds one volume", where=str(folder), fix="leave index out")
+    image, first = _stacked(files, folder)
+    facts = identifiers(first)
+    for name in _ONE_OF_A_SERIES:
+        facts.pop(name, None)
+    return _volume(image, folder, {**facts, "slices": len(image.array)})
+
+
+def read_slices(paths: Sequence[Path], folder: Path) -> ImageFile:
+    """The volume of the slices of one series, in whatever order; an error if any is missing, twice or another's."""
+    return _stacked([_File(path, read_dataset(path, pixels=False)) for path in paths], folder)[0]
+
+
+def _stacked(files: Sequence[_File], folder: Path) -> tuple[ImageFile, FileDataset]:
+    """The volume of slices, and the header of the first."""
     slices = [_slice_of(*file) for file in files]
     _check_alike(slices, folder)
     stack = stack_planes(
@@ -80,10 +104,7 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
     )
     ordered = [slices[row] for row in stack.order]
     planes = [_values(read_dataset(one.path), 0, str(one.path)) for one in ordered]
-    facts = identifiers(ordered[0].dataset)
-    for name in _ONE_OF_A_SERIES:
-        facts.pop(name, None)
-    return _volume(planes, stack, ordered[0].grid[2:4], folder, {**facts, "slices": len(planes)})
+    return _image(planes, stack, ordered[0].grid[2:4]), ordered[0].dataset
 
 
 def find_series(folder: Path) -> dict[str, list[_File]]:
@@ -94,7 +115,17 @@ def find_series(folder: Path) -> dict[str, list[_File]]:
             header = read_dataset(path, pixels=False)
             if number(header, "Rows"):
                 found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(_File(path, header))
+            elif _promises_image(header):
+                raise ScopeRegError(
+                    "its header is cut short: no size of the image", where=str(path), fix="copy or export it again"
+                )
     return found
+
+
+def _promises_image(header: FileDataset) -> bool:
+    """Whether a file should hold an image by its class, which stands first; one without a class may."""
+    kind = header.file_meta.get("MediaStorageSOPClassUID") or header.get("SOPClassUID")
+    return kind is None or UID(kind).name.endswith(("Image Storage", "Volume Storage"))
 
 
 def read_enhanced(path: Path, index: int | None = None) -> StoredVolume:
@@ -117,7 +148,7 @@ def read_enhanced(path: Path, index: int | None = None) -> StoredVolume:
     facts: dict[str, Any] = {**identifiers(dataset), "slices": len(values)}
     if uid := dataset.get("VolumeFrameOfReferenceUID"):
         facts |= {"frame_of_reference_uid": str(uid), "notes": ["places are in the scanner's volume, not the patient"]}
-    return _volume(values, stack, known[0][2], path, facts)
+    return _volume(_image(values, stack, known[0][2]), path, facts)
 
 
 def _described(header: Dataset) -> str:
@@ -148,6 +179,14 @@ def _check_alike(slices: Sequence[_Slice], folder: Path) -> None:
                 where=str(folder),
                 fix="pass the slices of one stack",
             )
+        for keyword, words in _SHARED.items():
+            if str(one.dataset.get(keyword) or "") != str(slices[0].dataset.get(keyword) or ""):
+                # The identifiers stay unsaid: messages and reports are passed on, names of patients are not.
+                raise ScopeRegError(
+                    f"{one.path.name} and {slices[0].path.name} are of different {words}",
+                    where=str(folder),
+                    fix="pass the slices of one stack, without files of another",
+                )
 
 
 def _grid_words(grid: tuple[Any, ...]) -> str:
@@ -232,18 +271,19 @@ def _values(dataset: FileDataset, row: int, where: str, groups: Sequence[Dataset
     return grey_values(pixels.astype(np.float32), where) * np.float32(slope) + np.float32(intercept)
 
 
-def _volume(
-    planes: Sequence[npt.NDArray[np.float32]],
-    stack: Stack,
-    spacing_mm: Sequence[float],
-    path: Path,
-    facts: dict[str, Any],
-) -> StoredVolume:
+def _image(planes: Sequence[npt.NDArray[np.float32]], stack: Stack, spacing_mm: Sequence[float]) -> ImageFile:
+    origin_mm = tuple(stack.origin_mm.tolist())
+    return ImageFile(np.stack(planes), (*spacing_mm, stack.step_mm), origin_mm, stack.direction)
+
+
+def _volume(image: ImageFile, path: Path, facts: dict[str, Any]) -> StoredVolume:
+    from scopereg.io.stored import StoredVolume
+
     return StoredVolume(
-        np.stack(planes),
-        (*spacing_mm, stack.step_mm),
-        origin_mm=stack.origin_mm.tolist(),
-        direction=stack.direction,
+        image.array,
+        image.spacing_mm,
+        origin_mm=image.origin_mm,
+        direction=image.direction,
         path=path,
         facts={"spacing_from": "DICOM positions", **facts},
     )
