@@ -11,7 +11,7 @@ import pytest
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import COLUMNS, FrameResult, is_failure, read_many, read_results, write_results
 
-NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:-1])}
+NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:-2])}
 ROW = FrameResult("CAMUS-M", "honest", 10.0, 2, "scope-reg", 'case "1", of two', "patient 7", 3, **NUMBERS, ok="yes")
 ROWS = [ROW, replace(ROW, frame=4, mtre_mm=1 / 3), replace(ROW, case="other", dice=math.nan, ncc=math.nan)]
 
@@ -27,11 +27,21 @@ def test_rows_and_facts_come_back_as_they_were(tmp_path: Path) -> None:
     assert [type(value) for value in (rows[0].fold, rows[0].magnitude, rows[0].frame)] == [int, float, int]
 
 
-def test_files_from_before_calibrations_are_read(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.csv", ROWS[:1])
-    first, *lines = path.read_text().splitlines()
-    path.write_text("\n".join([first, *(line.rsplit(",", 3)[0] for line in lines)]) + "\n")
+def older(path: Path, columns: int) -> FrameResult:
+    """The one row of a file from before so many columns were added."""
+    first, *lines = saved(path, ROWS[:1]).read_text().splitlines()
+    path.write_text("\n".join([first, *(line.rsplit(",", columns)[0] for line in lines)]) + "\n")
     ((row,), _) = read_results(path)
+    return row
+
+
+def test_files_from_before_reasons_of_failures_are_read(tmp_path: Path) -> None:
+    row = older(tmp_path / "a.csv", 1)
+    assert (row.ok, row.expected_mm, row.failure) == ("yes", ROW.expected_mm, "")
+
+
+def test_files_from_before_calibrations_are_read(tmp_path: Path) -> None:
+    row = older(tmp_path / "a.csv", 4)
     assert (row.found_rz, row.ok) == (ROW.found_rz, "")
     assert math.isnan(row.expected_mm)
     assert math.isnan(row.bound_mm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,11 @@ from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import methods
-from scopereg.geometry import Pose, sample_poses
+from scopereg.evaluation.evaluate import _lost, _summary
+from scopereg.evaluation.examples import CaseExamples
+from scopereg.evaluation.results import is_failure
+from scopereg.evaluation.runner import EvaluateSettings, Origin, case_rows
+from scopereg.geometry import Pose, VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
@@ -146,6 +151,33 @@ def test_as_a_method_of_the_evaluation(far: Far) -> None:
     )
     assert found.verdicts is not None
     assert methods.create("echo:wide", "cpu").name == "echo wide"
+
+
+@pytest.mark.parametrize(
+    "name", ["echo:wide", "echo:wide+simpleitk-ncc", "echo:wide+refine+refine"]
+)
+def test_a_frame_that_cannot_be_located_does_not_end_an_evaluation(far: Far, searches: list[Result], name: str) -> None:
+    """A black frame among others: it has no pose and no number, a reason, and counts as a failure."""
+    frames = torch.stack([torch.zeros_like(far.image), far.image])
+    spacing_mm = far.volume.isotropic_spacing_mm
+    found = methods.create(name, "cpu").locate(frames, far.volume.array, spacing_mm)
+    assert len(searches) == 1
+    assert list(found.failures) == [0]
+    assert found.poses.translation.isnan().any(1).tolist() == [True, False]
+    true = VoxelPoses(torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 3))  # the middle plane, where a lost frame is not
+    examples = CaseExamples(far.volume.array, None, frames, true)
+    black, good = case_rows(Origin("set", "case", "patient", spacing_mm), name, EvaluateSettings(), examples, found)
+    assert "every value is 0" in black.failure
+    assert all(math.isnan(value) for value in (black.mtre_mm, black.ncc, black.found_tx, black.found_rz))
+    assert is_failure(black, 1e9)
+    assert black.ok in ("", "no")
+    assert black.time_ms >= 0
+    assert not good.failure
+    assert math.isfinite(good.mtre_mm)
+    line = _summary([black, good])
+    assert line[3:5] == ["2 (1 lost)", f"{good.mtre_mm:.2f}"]
+    assert line[7] in ("0.0%", "50.0%")
+    assert _lost([[black, good]]) == [f"{name} did not locate 1 frames: {black.failure}"]
 
 
 def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Path) -> None:

@@ -104,7 +104,12 @@ def _numbers(errors: Array) -> list[str]:
     good = errors[np.isfinite(errors)]
     ends = tail(errors)
     lengths = [f"{value:.2f} mm" for value in (good.mean(), np.median(good), ends.p95, ends.maximum)]
-    return [str(len(errors)), *lengths, f"{100 * success_rate(errors).fraction:.1f} %"]
+    lost = len(errors) - len(good)
+    return [
+        f"{len(errors)} ({lost} lost)" if lost else str(len(errors)),
+        *lengths,
+        f"{100 * success_rate(errors).fraction:.1f} %",
+    ]
 
 
 def _chart(pair: Pair, before: Array, after: Array) -> str:

@@ -42,6 +42,9 @@ def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> N
     for label, methods in told.items():
         report.subheading(label)
         report.table(_COLUMNS, [_row(method, worth(judged)) for method, judged in methods.items()], style="tight")
+        for method, judged in methods.items():
+            if lost := judged.lost:
+                report.text(f"Without {lost} frames that {method} did not locate: they have neither error nor verdict.")
         for chart in _charts(methods, styles):
             report.chart(chart)
 
@@ -61,7 +64,8 @@ def judged_frames(group: Group, method: str) -> Judged:
     doubt = expected if np.isfinite(expected).all() else -sure
     rows = [row for row, there in zip(group.methods[method], both, strict=True) if there]
     ok = np.array([row.ok == "yes" for row in rows], dtype=bool)
-    return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok)
+    lost = int((~np.isfinite(columns["mtre_mm"])).sum())
+    return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok, lost)
 
 
 def _row(method: str, found: Worth) -> list[str]:

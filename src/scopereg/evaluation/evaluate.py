@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.evaluation.statistics import tail
 from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
+from scopereg.evaluation.tables import NOTHING
 from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 from scopereg.options.evaluation import EvaluateOptions
 from scopereg.progress import counting
@@ -39,7 +42,10 @@ def run(options: EvaluateOptions) -> int:
         paths, title = _sweep(options, chosen)
     else:
         paths, title = _fold(options, chosen)
-    console.print(_table(paths, title))
+    results = [read_results(path)[0] for path in paths]
+    console.print(_table(results, title))
+    for line in _lost(results):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"results: {options.output}    tables: scopereg compare {options.output}", soft_wrap=True)
     return 0
 
@@ -110,28 +116,34 @@ def _check_phantoms(options: EvaluateOptions) -> None:
         raise ScopeRegError("phantoms made here are all a test", where="--part", fix="use --part test")
 
 
-def _table(paths: list[Path], title: str) -> Table:
+def _lost(results: list[list[FrameResult]]) -> list[str]:
+    """A line for each reason why frames were not located: the means, p95 and max above are without them."""
+    reasons = Counter((row.method, row.failure) for rows in results for row in rows if row.failure)
+    return [f"{method} did not locate {count} frames: {reason}" for (method, reason), count in reasons.items()]
+
+
+def _table(results: list[list[FrameResult]], title: str) -> Table:
     table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
     for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
         # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
         table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
-    for path in paths:
-        rows, _ = read_results(path)
+    for rows in results:
         table.add_row(*_summary(rows))
     return table
 
 
 def _summary(rows: list[FrameResult]) -> list[str]:
-    errors = [row.mtre_mm for row in rows]
-    far = tail(errors)
+    errors = [row.mtre_mm for row in rows if math.isfinite(row.mtre_mm)]
+    lost = len(rows) - len(errors)
+    far = tail([row.mtre_mm for row in rows])
     good = sum(not is_failure(row, SUCCESS_MM) for row in rows)
     first = rows[0]
     return [
         first.protocol,
         f"{first.magnitude:g}",
         first.method,
-        str(len(rows)),
-        f"{sum(errors) / len(errors):.2f}",
+        f"{len(rows)} ({lost} lost)" if lost else str(len(rows)),
+        f"{sum(errors) / len(errors):.2f}" if errors else NOTHING,
         f"{far.p95:.2f}",
         f"{far.maximum:.2f}",
         f"{good / len(rows):.1%}",

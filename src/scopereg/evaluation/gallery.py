@@ -53,7 +53,8 @@ def add_strip(report: Report, scenes: Scenes, group: Group, methods: Sequence[st
 
 def error_text(row: FrameResult) -> str:
     """The error in words."""
-    return "not located" if math.isnan(row.mtre_mm) else f"{row.mtre_mm:.2f} mm"
+    lost = f"not located ({row.failure})" if row.failure else "not located"
+    return lost if math.isnan(row.mtre_mm) else f"{row.mtre_mm:.2f} mm"
 
 
 def _compared(caption: str, cut: Tensor, frame: Tensor) -> Picture:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -26,15 +26,32 @@ from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.signs import LIKENESS, Witness
 from scopereg.registration.wide import WideOptions
 
+if TYPE_CHECKING:
+    from scopereg.registration.locator import Locator
+
 
 class Located(NamedTuple):
     """Where a method says that frames lie."""
 
-    poses: VoxelPoses  # (F, ...), centred voxels
+    poses: VoxelPoses  # (F, ...), centred voxels; NaN for frames that were not located
     confidence: Tensor  # (F,), larger is surer; NaN where the method gives none or could not locate the frame
     time_ms: Tensor  # (F,)
     signs: Tensor | None = None  # (F, S), what the confidence of a calibrated network rests on
-    verdicts: Sequence[Verdict] | None = None  # of each frame, by a calibrated network
+    verdicts: Sequence[Verdict | None] | None = None  # of each frame that was located, by a calibrated network
+    failures: Mapping[int, str] = {}  # frames that were not located, and why
+
+    @property
+    def lost(self) -> Tensor:
+        """Which frames (F,) were not located."""
+        return torch.tensor([row in self.failures for row in range(len(self.time_ms))])
+
+    def anywhere(self) -> VoxelPoses:
+        """The poses, and the middle plane for frames without one: to compute with, and then to forget."""
+        rotation, translation, lost = *self.poses, self.lost.to(self.poses.translation.device)
+        middle = torch.eye(3).to(rotation)
+        return VoxelPoses(
+            torch.where(lost[:, None, None], middle, rotation), translation.masked_fill(lost[:, None], 0.0)
+        )
 
 
 class Method(Protocol):
@@ -128,22 +145,23 @@ class ClassicalMethod:
         reference = Volume(volume.cpu(), spacing_mm)
         images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
         starts, before_ms = self._starts(frames, images, reference)
-        results = [self._register(image, reference, start) for image, start in zip(images, starts, strict=True)]
-        return Located(
-            _voxel_poses(results, images, reference),
-            torch.tensor([r.similarity for r in results]),
-            before_ms + torch.tensor([r.time_ms for r in results]),
-        )
+        results = [
+            self._register(image, reference, start) if isinstance(start, Pose) else start
+            for image, start in zip(images, starts, strict=True)
+        ]
+        time_ms = torch.tensor([0.0 if isinstance(result, str) else result.time_ms for result in results])
+        return _located(results, images, reference, "similarity")._replace(time_ms=before_ms + time_ms)
 
-    def _starts(self, frames: Tensor, images: list[Frame], volume: Volume) -> tuple[list[Pose], Tensor]:
-        """Where to start with each frame, and what it took to know."""
+    def _starts(self, frames: Tensor, images: list[Frame], volume: Volume) -> tuple[list[Pose | str], Tensor]:
+        """Where to start with each frame, or why the method before did not locate it, and what it took to know."""
         from scopereg.registration.classical import centre_pose
 
         if self.start is None:
             return [centre_pose(image, volume) for image in images], torch.zeros(len(images))
         found = self.start.locate(frames, volume.array, volume.isotropic_spacing_mm)
-        rows = zip(found.poses.rotation, found.poses.translation, images, strict=True)
-        return [pose_from_voxels(turn, shift, image, volume) for turn, shift, image in rows], found.time_ms
+        rows = enumerate(zip(found.poses.rotation, found.poses.translation, images, strict=True))
+        starts = [found.failures.get(row) or pose_from_voxels(*where, volume) for row, where in rows]
+        return starts, found.time_ms
 
     def _register(self, frame: Frame, volume: Volume, start: Pose) -> Result:
         begin = time.perf_counter()
@@ -155,7 +173,10 @@ class ClassicalMethod:
 
 
 class WideMethod:
-    """A network that looks from several starts, and refinement of what it finds, as `scopereg register --wide` does."""
+    """A network that looks from several starts, and refinement of what it finds, as `scopereg register --wide` does.
+
+    A frame that it cannot locate has no pose: it is a failure, whatever its start was.
+    """
 
     def __init__(self, model: models.Registrar, *, refine: bool = False) -> None:
         self.model, self.refine = model, refine
@@ -170,19 +191,35 @@ class WideMethod:
         reference = Volume(volume.cpu(), spacing_mm)
         locator = Locator(reference, self.model, wide=True, refine=self.refine, device=str(self.model.device))
         images = [Frame(frame, spacing_mm=spacing_mm) for frame in frames.cpu()]
-        results = [locator.locate(image) for image in images]
-        return Located(
-            _voxel_poses(results, images, reference),
-            torch.tensor([result.confidence for result in results]),
-            torch.tensor([result.time_ms for result in results]),
-            verdicts=[Verdict.of(result) for result in results] if self.model.calibration is not None else None,
-        )
+        timed = [self._timed(locator, image) for image in images]
+        found = _located([result for result, _ in timed], images, reference, "confidence")
+        verdicts = [None if isinstance(result, str) else Verdict.of(result) for result, _ in timed]
+        time_ms = torch.tensor([each_ms for _, each_ms in timed])
+        return found._replace(time_ms=time_ms, verdicts=verdicts if self.model.calibration is not None else None)
+
+    @staticmethod
+    def _timed(locator: Locator, image: Frame) -> tuple[Result | str, float]:
+        """What was found of a frame, or why nothing, and how long that took."""
+        begin = time.perf_counter()
+        (found,) = locator.locate_all([image])
+        if isinstance(found, ScopeRegError):
+            return found.what, (time.perf_counter() - begin) * 1e3
+        return found, found.time_ms
 
 
-def _voxel_poses(results: Sequence[Result], images: Sequence[Frame], volume: Volume) -> VoxelPoses:
-    pairs = zip(results, images, strict=True)
-    poses = [pose_to_voxels(result.pose, image, volume) for result, image in pairs]
-    return VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses]))
+def _located(results: Sequence[Result | str], images: Sequence[Frame], volume: Volume, sure: str) -> Located:
+    """Results of frames, or why there is none, with the attribute of a result that tells how sure it is."""
+    nowhere = VoxelPoses(torch.full((3, 3), math.nan), torch.full((3,), math.nan))
+    poses = [
+        nowhere if isinstance(result, str) else pose_to_voxels(result.pose, image, volume)
+        for result, image in zip(results, images, strict=True)
+    ]
+    return Located(
+        VoxelPoses(torch.stack([p.rotation for p in poses]), torch.stack([p.translation for p in poses])),
+        torch.tensor([math.nan if isinstance(result, str) else getattr(result, sure) for result in results]),
+        torch.tensor([math.nan if isinstance(result, str) else result.time_ms for result in results]),
+        failures={row: result for row, result in enumerate(results) if isinstance(result, str)},
+    )
 
 
 class RefinedMethod:
@@ -197,9 +234,13 @@ class RefinedMethod:
     def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
         start = self.start.locate(frames, volume, spacing_mm)
         begin = time.perf_counter()
-        found = Refiner(volume.to(self.device), self.options).refine(frames, start.poses)
-        poses = VoxelPoses(found.poses.rotation.cpu(), found.poses.translation.cpu())
-        sure, verdicts = found.similarity.cpu(), None
+        found = Refiner(volume.to(self.device), self.options).refine(frames, start.anywhere())
+        rotation, translation, sure = (part.cpu() for part in (*found.poses, found.similarity))
+        lost = start.lost
+        poses = VoxelPoses(
+            rotation.masked_fill(lost[:, None, None], math.nan), translation.masked_fill(lost[:, None], math.nan)
+        )
+        sure, verdicts = sure.masked_fill(lost, math.nan), None
         if isinstance(self.start, NetworkMethod) and start.signs is not None:
             signs, case = start.signs.clone(), case_on_grid(self.start.model, frames, volume, spacing_mm)
             witness = Witness(case.volume.array.to(self.device), case.volume.isotropic_spacing_mm)
@@ -209,7 +250,7 @@ class RefinedMethod:
             verdicts = self.start.judge("refined", signs, where)
             sure = _sure(verdicts)
         each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
-        return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts)
+        return Located(poses, sure, start.time_ms + each_ms, verdicts=verdicts, failures=start.failures)
 
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")

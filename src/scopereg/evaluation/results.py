@@ -56,6 +56,7 @@ class FrameResult:
     expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
     bound_mm: float = math.nan  # 95 % of the errors of such frames are below
     ok: str = ""  # yes or no: whether to believe the pose
+    failure: str = ""  # why the frame was not located; then there is no pose, and no error but NaN
 
     @property
     def key(self) -> tuple[str, int]:
@@ -78,6 +79,7 @@ class ResultsFile(NamedTuple):
 
 COLUMNS = tuple(field.name for field in fields(FrameResult))
 _FIRST_COLUMNS = COLUMNS[: COLUMNS.index("expected_mm")]  # of files from before calibrations
+_KNOWN_COLUMNS = (COLUMNS, COLUMNS[: COLUMNS.index("failure")], _FIRST_COLUMNS)  # of files of any age
 _TYPES = get_type_hints(FrameResult)
 
 
@@ -95,7 +97,7 @@ def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
         raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="check the path") from error
     facts = _facts(lines[0], path) if lines else {}
     columns = tuple(next(csv.reader(lines[1:2]))) if len(lines) > 1 else ()
-    if facts.get("format") != FORMAT or columns not in (COLUMNS, _FIRST_COLUMNS):
+    if facts.get("format") != FORMAT or columns not in _KNOWN_COLUMNS:
         raise ScopeRegError(
             "not a results file of this version", where=str(path), fix="make it again with scopereg evaluate"
         )

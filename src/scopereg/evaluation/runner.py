@@ -142,15 +142,16 @@ class Journal:
 def case_rows(
     origin: Origin, method: str, settings: EvaluateSettings, examples: CaseExamples, found: Located
 ) -> list[FrameResult]:
-    """Rows of the frames of a case, numbered from 0."""
+    """Rows of the frames of a case, numbered from 0; nothing is measured of those that were not located."""
     columns = frame_metrics(
-        found.poses,
+        found.anywhere(),
         examples.poses,
         volume=examples.volume,
         frames=examples.frames,
         spacing_mm=origin.spacing_mm,
         labels=examples.labels,
     )
+    columns = {name: column.masked_fill(found.lost.to(column.device), torch.nan) for name, column in columns.items()}
     nothing = VoxelPoses(torch.eye(3).expand_as(found.poses.rotation), torch.zeros_like(found.poses.translation))
     height, width = examples.frames.shape[1:]
     start_mm = mtre_mm(nothing, examples.poses, (height, width), origin.spacing_mm)
@@ -180,6 +181,7 @@ def case_rows(
             **_pose_columns("true", true[index]),
             **_pose_columns("found", guess[index]),
             **_verdict(found, index),
+            failure=" ".join(found.failures.get(index, "").split()),
         )
         for index in range(len(examples.frames))
     ]
@@ -194,6 +196,8 @@ def _verdict(found: Located, index: int) -> dict[str, Any]:
     if found.verdicts is None:
         return {}
     verdict = found.verdicts[index]
+    if verdict is None:
+        return {"ok": "no"}
     numbers = {"expected_mm": _short(verdict.expected_mm), "bound_mm": _short(verdict.bound_mm)}
     return {**numbers, "ok": "yes" if verdict.ok else "no"}
 

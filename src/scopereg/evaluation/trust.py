@@ -30,6 +30,7 @@ class Judged(NamedTuple):
     expected_mm: Array  # (N,), this and what follows NaN and False where nothing is calibrated
     bound_mm: Array
     ok: Flags
+    lost: int = 0  # frames besides these that were not located
 
     @property
     def bad(self) -> Flags:
