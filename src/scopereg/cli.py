@@ -8,8 +8,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields, make_dataclass
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from scopereg import __version__
 from scopereg.errors import ScopeRegError, did_you_mean
@@ -217,7 +219,7 @@ def parse(name: str, words: list[str]) -> Any:
     options = load(verb.options)
     path, words = _take("--config", words)
     from_file = [] if path is None else as_arguments(read_yaml(path, options), options)
-    default = _defaults(options, [*from_file, *words])
+    default = _defaults(options, from_file, words)
     if path is not None:
         try:
             default = tyro.cli(options, prog=path, args=from_file, default=default)
@@ -229,12 +231,31 @@ def parse(name: str, words: list[str]) -> Any:
     return tyro.cli(options, prog=f"scopereg {name}", description=description, args=words, default=default)
 
 
-def _defaults(options: Any, words: list[str]) -> Any:
+def _defaults(options: Any, *words: list[str]) -> Any:
     """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults`."""
     if not hasattr(options, "preset_defaults"):
         return options()
-    dataset = next((word for word in words if word == "muregpro"), None)  # the one that has presets of its own
-    return options.preset_defaults(_take("--preset", words)[0], _take("--network", words)[0], dataset)
+    asked = _unchecked(options, words)
+    return options.preset_defaults(asked.preset, asked.network, asked.dataset)
+
+
+def _unchecked(options: Any, lists: Sequence[list[str]]) -> Any:
+    """What lists of words, the later ones winning, say of the options: by the parser itself, but silent and unchecked.
+
+    A preset depends on options, and defaults on the preset. A word such as `muregpro` may be the dataset or the name of
+    a folder: only the parser knows. Whatever is wrong is told when the words are parsed with the right defaults.
+    """
+    import tyro
+
+    hints = get_type_hints(options, include_extras=True)
+    entries: list[Any] = [(entry.name, hints[entry.name], entry) for entry in fields(options)]
+    bare = make_dataclass("Asked", entries, frozen=True)  # without the checks of the options
+    found = bare()
+    for words in lists:
+        wanted = [word for word in words if word not in ("-h", "--help")]
+        with suppress(SystemExit):
+            found = tyro.cli(bare, args=wanted, default=found, console_outputs=False)
+    return found
 
 
 def _take(flag: str, words: list[str]) -> tuple[str | None, list[str]]:

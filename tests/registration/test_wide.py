@@ -153,9 +153,7 @@ def test_as_a_method_of_the_evaluation(far: Far) -> None:
     assert methods.create("echo:wide", "cpu").name == "echo wide"
 
 
-@pytest.mark.parametrize(
-    "name", ["echo:wide", "echo:wide+simpleitk-ncc", "echo:wide+refine+refine"]
-)
+@pytest.mark.parametrize("name", ["echo:wide", "echo:wide+simpleitk-ncc", "echo:wide+refine+refine"])
 def test_a_frame_that_cannot_be_located_does_not_end_an_evaluation(far: Far, searches: list[Result], name: str) -> None:
     """A black frame among others: it has no pose and no number, a reason, and counts as a failure."""
     frames = torch.stack([torch.zeros_like(far.image), far.image])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +104,25 @@ def test_the_command_line_takes_the_preset_of_the_network() -> None:
     assert parse("train", ["echo", "--network", "eureg", "--batch", "4"]).settings() == replace(
         preset("fast", "eureg"), batch=4
     )
+
+
+@pytest.mark.parametrize("words", [["--data", "muregpro"], ["--data=muregpro"], ["-o", "muregpro"]])
+def test_a_folder_may_be_called_like_a_dataset(words: list[str]) -> None:
+    """The network has a learning rate of its own for the dataset muregpro, not for folders of that name."""
+    options = parse("train", ["folder", *words, "--network", "fvr-net"])
+    assert options.dataset == "folder"
+    assert options.settings() == preset("fast", "fvr-net", "folder")
+
+
+def test_a_file_of_options_chooses_the_preset_too(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("dataset: muregpro\nnetwork: fvr-net\n")
+    words = ["--config", str(tmp_path / "run.yaml")]
+    assert parse("train", words).settings() == preset("fast", "fvr-net", "muregpro")
+    assert parse("train", [*words, "--network", "dreamreg"]).settings() == preset("fast", "dreamreg", "muregpro")
+    (tmp_path / "run.yaml").write_text("data: muregpro\nnetwork: fvr-net\n")
+    assert parse("train", words).settings() == preset("fast", "fvr-net", "echo")
+
+
+def test_worlds_have_a_preset_of_their_own() -> None:
+    assert parse("train", ["worlds"]).settings() == preset("fast", dataset="worlds")
+    assert parse("train", ["worlds", "--magnitude", "10"]).settings().norm == "instance"
