@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ScopeRegError(Exception):
@@ -21,6 +22,15 @@ class ScopeRegError(Exception):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}\n  To mend it: {self.fix}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are remade by a call with their `args`, which names and the classes derived from this one forbid;
+        # a pool of processes whose worker raised one would hang or tell of a broken pool instead.
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[ScopeRegError], args: tuple[str, ...]) -> ScopeRegError:
+    return kind.__new__(kind, *args)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -33,8 +33,8 @@ def in_parallel(
 ) -> Generator[tuple[Item, Result], None, None]:
     """Each item with its result, in the order in which they are done; one worker is this process.
 
-    The function must be one that other processes can import, a partial of such one included, and so must what it
-    raises: return errors of this package instead. Workers end with this process, however it ends.
+    The function must be one that other processes can import, a partial of such one included. What it raises is raised
+    here, and ends the work. Workers end with this process, however it ends.
     """
     if min(workers, len(items)) <= 1:
         for item in items:
