@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,33 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ScopeRegError, match="cannot write there"):
         output_folder(tmp_path)
+
+
+def test_threads_write_into_one_folder(tmp_path: Path) -> None:
+    def write(number: int) -> str:
+        return write_text(tmp_path / f"{number}.txt", f"{number}").read_text()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(write, range(800))) == [str(number) for number in range(800)]
+    assert len(list(tmp_path.iterdir())) == 800
+
+
+def test_threads_write_one_file_whole(tmp_path: Path) -> None:
+    """Whoever reads it sees all that one of them wrote."""
+    path, length = tmp_path / "a.txt", 200_000
+    write_text(path, "a" * length)
+
+    def write(letter: str) -> list[str]:
+        read = []
+        for _ in range(40):
+            with atomic_path(path) as temporary, temporary.open("w") as file:
+                for _ in range(4):
+                    file.write(letter * (length // 4))
+                    file.flush()
+            read.append(path.read_text())
+        return read
+
+    with ThreadPoolExecutor(4) as pool:
+        contents = [content for read in pool.map(write, "abcd") for content in read]
+    assert {(len(content), len(set(content))) for content in contents} == {(length, 1)}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

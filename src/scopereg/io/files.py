@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,12 +15,13 @@ from scopereg.errors import ScopeRegError
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not.
 
-    The suffix is kept (`volume.nii.gz` becomes `.volume-1234.nii.gz`), since writers choose the format by it. The file
-    gets the permissions of any new file there, also from writers that make theirs private.
+    The suffix is kept (`volume.nii.gz` becomes `.volume-12ab34cd.nii.gz`), since writers choose the format by it. The
+    file gets the permissions of any new file there, also from writers that make theirs private. Any number of threads,
+    processes and machines may write beside each other; of those that write the same file the last one stays.
     """
     path = Path(path)
     stem, *suffixes = path.name.split(".")
-    temporary = path.with_name(".".join([f".{stem}-{os.getpid()}", *suffixes]))
+    temporary = path.with_name(".".join([f".{stem}-{_own_mark()}", *suffixes]))
     output_folder(path.parent)
     try:
         temporary.touch()
@@ -53,12 +54,17 @@ def output_folder(path: Path | str) -> Path:
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".scopereg-{os.getpid()}"
+        probe = path / f".scopereg-{_own_mark()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise _cannot_write(path, error) from error
     return path
+
+
+def _own_mark() -> str:
+    """Part of a file's name that no other writer has: processes of two machines may have one number, threads do."""
+    return secrets.token_hex(8)
 
 
 def _cannot_write(path: Path, error: OSError) -> ScopeRegError:
