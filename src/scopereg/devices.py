@@ -28,6 +28,22 @@ def resolve_device(name: str) -> torch.device:
 
 
 @contextmanager
+def reproducible(device: torch.device) -> Iterator[None]:
+    """While this lasts cuDNN takes the same algorithms in every run, so that two runs of one seed agree.
+
+    Afterwards its settings and the random numbers of torch are what they were: they belong to the caller.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before
+
+
+@contextmanager
 def memory_in_words(where: str, kept: Callable[[], str], fix: str) -> Iterator[None]:
     """A device that runs out of memory becomes an error in words; `kept` tells what is left of the work."""
     try:

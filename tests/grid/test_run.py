@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,25 @@ def test_an_unexpected_error_is_kept_with_its_place(write_plan: Write, tmp_path:
     assert kept.startswith(ended.note)
     assert "Traceback" in kept
     assert RunFolder(run, output).state().word == "failed"
+
+
+def test_a_run_forgets_its_launcher_for_a_while(
+    write_plan: Write, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning must not see the other processes of a job; whoever called the grid goes on in that job."""
+    seen: list[str | None] = []
+
+    def look(run: Run, place: Place) -> dict[str, Any]:
+        seen.append(os.environ.get("SLURM_NTASKS"))
+        raise ScopeRegError("it fails", where="here", fix="mend it")
+
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    monkeypatch.setattr(work, "do_run", look)
+    before = dict(os.environ)
+    assert attempt(only_identity(write_plan), Place(output, device="cpu", quiet=True)).word == "failed"
+    assert seen == [None]
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize(("device", "wanted"), [("cuda", 4), ("cpu", 9)])

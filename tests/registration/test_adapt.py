@@ -149,6 +149,16 @@ def test_one_seed_gives_the_same_weights_again_and_another_does_not(
     assert not all(first[key].equal(other[key]) for key in first)
 
 
+def test_it_leaves_the_settings_of_cudnn_as_they_were(
+    patient: phantom.Phantom, settings: AdaptSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cudnn = torch.backends.cudnn
+    monkeypatch.setattr(cudnn, "deterministic", False)
+    monkeypatch.setattr(cudnn, "benchmark", True)
+    adapt(patient.volume, tmp_path / "a.safetensors", settings, device="cpu", quiet=True)
+    assert (cudnn.deterministic, cudnn.benchmark) == (False, True)
+
+
 def test_it_ends_in_time(patient: phantom.Phantom, settings: AdaptSettings, tmp_path: Path) -> None:
     timed = replace(settings, steps=None, minutes=0.1)
     result = adapt(patient.volume, tmp_path / "a.safetensors", timed, device="cpu", quiet=True)

@@ -28,9 +28,10 @@ from small_runs import (
 from scopereg.networks import create
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training import module as module_file
-from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, train
+from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, fit, train
 from scopereg.training.module import create_network, network_options
 from scopereg.training.step import Weights
+from scopereg.training.task import volumes_task
 
 STEPS = 7  # of SETTINGS
 
@@ -50,6 +51,29 @@ def test_a_run_leaves_weights_a_checkpoint_and_a_report(tiny_set: Maker, folder:
         assert result["test"][protocol]["frames"] == 8
         assert result["test"][protocol]["identity_mm"] > 0
         assert result["test"][protocol]["mean_mm"] > 0
+
+
+@pytest.mark.parametrize("settings", [(False, True), (True, False)])
+def test_a_run_leaves_settings_and_random_numbers_as_they_were(
+    tiny_set: Maker, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: tuple[bool, bool]
+) -> None:
+    cudnn = torch.backends.cudnn
+    monkeypatch.setattr(cudnn, "deterministic", settings[0])
+    monkeypatch.setattr(cudnn, "benchmark", settings[1])
+    during: list[tuple[bool, bool]] = []
+    draws = torch.get_rng_state()
+    task = volumes_task(tiny_set(), SETTINGS)
+    fit(
+        task,
+        SETTINGS,
+        folder,
+        MACHINE,
+        watch=lambda _: during.append((cudnn.deterministic, cudnn.benchmark)),
+        quiet=True,
+    )
+    assert set(during) == {(True, False)}
+    assert (cudnn.deterministic, cudnn.benchmark) == settings
+    assert torch.get_rng_state().equal(draws)
 
 
 def test_a_run_takes_the_steps_of_its_epochs(uninterrupted: Ended) -> None:

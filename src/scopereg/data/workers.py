@@ -6,12 +6,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import TypeVar
 
+from scopereg.environment import changed_environment
 from scopereg.errors import ScopeRegError
 
 Item = TypeVar("Item")
@@ -42,7 +42,7 @@ def in_parallel(
         return
     # Fresh processes: a fork of one with the threads of ITK and torch may never come to life.
     context = multiprocessing.get_context("spawn")
-    with _one_thread_each():
+    with changed_environment(dict.fromkeys(_THREADS, "1")):
         pool = ProcessPoolExecutor(min(workers, len(items)), mp_context=context, initializer=_follow_parent)
         try:
             futures = {pool.submit(function, item): item for item in items}
@@ -69,18 +69,3 @@ def _follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """While this lasts, processes that are started compute with one thread."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

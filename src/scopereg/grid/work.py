@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import time
 import traceback
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet
 from scopereg.devices import resolve_device
+from scopereg.environment import changed_environment
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import methods
 from scopereg.evaluation.results import read_results
@@ -62,9 +62,12 @@ class Outcome(NamedTuple):
 
 def attempt(run: Run, place: Place) -> Outcome:
     """Do a run and tell how it went: what goes wrong with one must not stop the others."""
+    with changed_environment(dict.fromkeys(_LAUNCHER)):
+        return _attempt(run, place)
+
+
+def _attempt(run: Run, place: Place) -> Outcome:
     begin = time.monotonic()
-    for name in _LAUNCHER:
-        os.environ.pop(name, None)
     folder = RunFolder(run, place.output)
     threads = torch.get_num_threads()
     try:

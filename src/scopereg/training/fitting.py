@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import WorldRanges
-from scopereg.devices import memory_in_words, resolve_device
+from scopereg.devices import memory_in_words, reproducible, resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder, write_text
@@ -96,10 +96,11 @@ def fit(
         return found
     device = resolve_device(machine.device)
     memory = memory_in_words("train", lambda: _kept(folder), _LESS_MEMORY)
-    with memory, Display(quiet) as display:
-        run = _Run(task, settings, folder, device, facts, display, watch)
-        run.fit(machine)
-    return run.report()
+    with reproducible(device):
+        with memory, Display(quiet) as display:
+            run = _Run(task, settings, folder, device, facts, display, watch)
+            run.fit(machine)
+        return run.report()
 
 
 class _Run:
@@ -219,9 +220,6 @@ def _loggers(folder: Path, resume: Path | None) -> list[Logger]:
 def _trainer(machine: Machine, device: torch.device, loggers: list[Logger], network: str) -> lightning.Trainer:
     on_gpu = device.type == "cuda"
     several = machine.devices * machine.nodes > 1
-    # The same algorithms in every run, so that two runs of one seed agree.
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
     return lightning.Trainer(
         accelerator="gpu" if on_gpu else device.type,
         devices=[device.index] if device.index is not None else machine.devices,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scopereg.devices import memory_in_words, resolve_device
+from scopereg.devices import memory_in_words, reproducible, resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, check_content
 from scopereg.interruption import interruptible
@@ -156,7 +156,7 @@ class _Run:
     def fit(self) -> Ending:
         """Learn until the time is up, nothing gets better, or someone asks to stop."""
         self._say(f"before: {self.before['mean_mm']:.2f} mm on {self.held_out.frames} held-out frames")
-        with interruptible(self._ask):
+        with interruptible(self._ask), reproducible(self.device):
             if self.settings.statistics:
                 source = SceneSource(self.scene, replace(self.training, seed=self.training.seed + 1))
                 measure_statistics(self.network, (source.batch(step) for step in range(_STATISTICS_BATCHES)))
@@ -170,8 +170,6 @@ class _Run:
 
     def _make_step(self) -> PlainStep | CapturedStep:
         plain = PlainStep(self.weights)
-        # The same algorithms in every run, so that two runs of one seed agree.
-        torch.backends.cudnn.deterministic = True
         return CapturedStep(plain) if self.device.type == "cuda" else plain
 
     def _schedule(self, check_s: float) -> Schedule:
