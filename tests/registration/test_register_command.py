@@ -21,7 +21,10 @@ from scopereg import io
 from scopereg.cli import main
 from scopereg.geometry import Pose
 from scopereg.images import Volume
+from scopereg.io import stored
+from scopereg.io.cine import Cine
 from scopereg.io.pictures import png_bytes
+from scopereg.provenance import tensors_sha256
 from scopereg.registration import batch, batch_command
 from scopereg.registration.batch_page import SHOWN, chosen
 from scopereg.registration.default_model import DEFAULT
@@ -348,3 +351,34 @@ def test_the_page_shows_the_least_similar_frames() -> None:
     assert len(shown) == SHOWN
     assert {17, 18, 19, 57, 0, 99} <= set(shown)
     assert shown == sorted(shown)
+
+
+def test_a_batch_hashes_its_volume_once_and_opens_its_sequence_once_for_frames_and_page(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[tuple[int, ...]] = []
+    opened: list[Path] = []
+
+    def counted_hash(*tensors: torch.Tensor) -> str:
+        hashed.extend(tuple(tensor.shape) for tensor in tensors)
+        return tensors_sha256(*tensors)
+
+    def counted_opening(path: Path, **options: Any) -> Cine:
+        opened.append(path)
+        return io.read_cine(path, **options)
+
+    monkeypatch.setattr(stored, "tensors_sha256", counted_hash)
+    monkeypatch.setattr(batch, "read_cine", counted_opening)
+    batch.cine_of.cache_clear()
+    batch.workshop.cache_clear()
+    cine, out = case.folder / "cine.dcm", tmp_path / "out"
+    words = [cine, case.folder / "volume.nii.gz", "-o", out, "--method", "start", "--format", "json", "--workers", 1]
+    assert register(*words) == 0
+    written = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+    assert len(written) > 1
+    volume = io.read_volume(case.folder / "volume.nii.gz").array
+    assert {record["volume"]["pixels_sha256"] for record in written} == {tensors_sha256(volume)}
+    assert len({record["frame"]["pixels_sha256"] for record in written}) == len(written)
+    assert hashed.count(tuple(volume.shape)) == 1
+    assert opened.count(cine) <= 3  # to see what it is, to list its frames, and once for all of them and the page
+    assert "volume at the pose" in (out / "report.html").read_text()

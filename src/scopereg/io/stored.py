@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
@@ -63,6 +64,20 @@ class StoredVolume(Volume):
             object.__setattr__(self, name, value)
 
 
+# Poses of many frames are written beside one volume: its hash takes longer than a network takes to find a frame.
+_HASHES: WeakKeyDictionary[Frame | Volume, tuple[int, str]] = WeakKeyDictionary()
+
+
+def pixels_sha256(image: Frame | Volume) -> str:
+    """Hash of the pixels of an image, made once for each image whose tensor stays as it is."""
+    changes = 0 if image.array.is_inference() else image.array._version
+    known = _HASHES.get(image)
+    if known is None or known[0] != changes:
+        known = changes, tensors_sha256(image.array)
+        _HASHES[image] = known
+    return known[1]
+
+
 def identity(image: Frame | Volume) -> dict[str, Any]:
     """What tells this image from others, ready for JSON: name of its file, grid, hash of its pixels, facts."""
     facts = image.facts if isinstance(image, StoredFrame | StoredVolume) else {}
@@ -75,6 +90,6 @@ def identity(image: Frame | Volume) -> dict[str, Any]:
         "spacing_mm": list(image.spacing_mm),
         "origin_mm": list(image.origin_mm),
         **direction,
-        "pixels_sha256": tensors_sha256(image.array),
+        "pixels_sha256": pixels_sha256(image),
         **facts,
     }

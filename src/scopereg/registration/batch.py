@@ -182,7 +182,11 @@ def workshop(job: Job) -> Workshop:
 
 
 @lru_cache(maxsize=1)
-def _cine(reading: Reading, path: Path) -> Cine:
+def cine_of(reading: Reading, path: Path) -> Cine:
+    """The frames of a file: opened once while one of its frames after the other is asked for.
+
+    To open a sequence is to decode all of it.
+    """
     return reading.open_cine(path)
 
 
@@ -193,7 +197,7 @@ def do_chunk(job: Job, tasks: Sequence[Task]) -> list[Row]:
     ready: list[tuple[Task, Frame, Pose | None]] = []
     for task in tasks:
         try:
-            frame = _cine(job.reading, task.path)[task.index]
+            frame = cine_of(job.reading, task.path)[task.index]
             ready.append((task, frame, start.of(frame, locator.volume)))
         except Exception as error:  # one frame must not end a batch
             rows[task] = Row(task, error=reason_of(error))

@@ -17,7 +17,7 @@ from scopereg.io.metaimage import is_sequence
 from scopereg.io.plus_writing import add_poses
 from scopereg.options.registration import RegisterOptions
 from scopereg.progress import counting, say
-from scopereg.registration.batch import Job, Reading, Row, Task, do_chunk, find_files, in_chunks, list_tasks
+from scopereg.registration.batch import Job, Reading, Row, Task, cine_of, do_chunk, find_files, in_chunks, list_tasks
 from scopereg.registration.command import open_workshop, print_notes, volume_notes
 from scopereg.registration.notes import image_line
 from scopereg.registration.poses_table import write_table
@@ -129,7 +129,7 @@ def _is_good_sequence(path: Path, rows: Sequence[Row]) -> bool:
 
 
 def _write_sequence(path: Path, rows: Sequence[Row], folder: Path, reading: Reading) -> Path:
-    cine = reading.open_cine(path)
+    cine = cine_of(reading, path)
     poses: list[Pose | None] = [None] * len(cine)
     for row in rows:
         poses[row.task.index] = row.pose

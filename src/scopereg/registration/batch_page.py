@@ -16,7 +16,7 @@ from scopereg.images import Frame, Volume, field_of_view
 from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
-from scopereg.registration.batch import Job, Row
+from scopereg.registration.batch import Job, Row, cine_of
 from scopereg.registration.model import unit_range
 from scopereg.registration.notes import image_line
 
@@ -136,7 +136,7 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
         "the largest expected error, or else the least similar ones, are among them.",
     )
     for row in rows:
-        frame = small(job.reading.open_cine(row.task.path)[row.task.index])
+        frame = small(cine_of(job.reading, row.task.path)[row.task.index])
         assert row.pose is not None
         cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.pose)))[0]
         report.strip(f"{row.similarity:.3f}", row.task.label, _strip(frame.array, cut))

@@ -16,9 +16,9 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.cine import Cine
 from scopereg.io.frames import read_cine
+from scopereg.io.stored import pixels_sha256
 from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volume_files import read_volume
-from scopereg.provenance import tensors_sha256
 from scopereg.registration.batch import LeftOpen
 from scopereg.registration.poses_table import read_table
 from scopereg.registration.result import Result
@@ -186,7 +186,7 @@ def _given_spacing(record: Mapping[str, Any]) -> tuple[float, ...] | None:
 
 def _check_same(image: Frame | Volume, record: Mapping[str, Any], path: Path) -> None:
     wanted = record.get("pixels_sha256")
-    if wanted is not None and tensors_sha256(image.array) != wanted:
+    if wanted is not None and pixels_sha256(image) != wanted:
         raise ScopeRegError(
             "it holds other pixels than what was registered",
             where=str(path),
