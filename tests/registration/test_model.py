@@ -20,13 +20,14 @@ from scopereg.commands.track import TrackOptions
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.images import Frame, Volume, pose_to_voxels, unit_range
 from scopereg.live.scene import Plan
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
-from scopereg.registration.model import Registrar, frame_on_grid, load, names, unit_range
+from scopereg.registration.model import Registrar, load, names
+from scopereg.registration.working_grid import frame_on_grid
 
 
 @pytest.fixture(scope="module")

@@ -187,9 +187,9 @@ def _convert_volume(source: Path, target: Path, options: ConvertOptions) -> list
 
 def _convert_frame(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     """A frame as a picture, or as a plane: in the world where its file places it, else in its own mm."""
+    from scopereg.images import unit_range
     from scopereg.io.pictures import grey_pixels, png_bytes
     from scopereg.io.placement import write_frame, write_placed_frame
-    from scopereg.registration.model import unit_range
     from scopereg.registration.notes import image_line, reader_notes
 
     cine = _cine_of(source, options)

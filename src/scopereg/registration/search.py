@@ -19,11 +19,11 @@ from scopereg.registration.calibration import largest_offset
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.classical.placement import place
 from scopereg.registration.classical.simple_itk import correlation_at
-from scopereg.registration.model import Registrar, frame_on_grid
+from scopereg.registration.model import Registrar
 from scopereg.registration.prepared_volume import PreparedVolume, PreparedVolumes
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.windows import UNLIKE
-from scopereg.registration.working_grid import FieldOfView, KnownSizes
+from scopereg.registration.working_grid import FieldOfView, KnownSizes, frame_on_grid
 
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 START = "start"

@@ -10,12 +10,11 @@ import SimpleITK as sitk
 import torch
 from torch import Tensor
 
-from scopereg.images import Frame, Volume, field_of_view
+from scopereg.images import Frame, Volume, field_of_view, unit_range
 from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row
-from scopereg.registration.model import unit_range
 from scopereg.registration.notes import image_line
 from scopereg.report.charts import Series, line_chart
 from scopereg.report.page import Picture, Report

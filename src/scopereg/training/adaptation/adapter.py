@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scopereg.devices import memory_in_words, resolve_device
 from scopereg.errors import ScopeRegError
-from scopereg.images import Volume, check_content
+from scopereg.images import Volume, check_content, unit_range
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
 from scopereg.io.volume_files import read_volume
@@ -22,7 +22,7 @@ from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import save_changes
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration import model as models
-from scopereg.registration.model import Registrar, unit_range
+from scopereg.registration.model import Registrar
 from scopereg.registration.prepared_volume import as_trained
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
