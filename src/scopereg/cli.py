@@ -167,8 +167,14 @@ def _dispatch(words: list[str]) -> int:
     if name is None:
         print(_overview(words[0] + " "))
         return 0
-    options = parse(name, rest)
-    return int(VERBS[name].module.run(options))
+    return _run(VERBS[name], name, rest)
+
+
+def _run(verb: Verb, name: str, words: list[str]) -> int:
+    from scopereg.commands.flags import naming_flags
+
+    with naming_flags(verb.options):
+        return int(verb.module.run(parse(name, words)))
 
 
 def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:

@@ -116,7 +116,7 @@ def test_a_folder_needs_a_rate_and_bad_pictures_are_named(
     assert not out.exists()
     assert track(case, frames, out, "--spacing", STEP, "--rate", 20) == 1
     said = capsys.readouterr()
-    assert "times   by --rate: 20 frames a second" in said.out
+    assert "times   as given: 20 frames a second" in said.out
     assert "unreadable view10.png: it cannot be read as a picture" in said.out
     table = rows(out)
     assert [row["file"] for row in table] == [f"view{n}" for n in ("8.png", "9.png", "10.png", "11.png", "12.dcm")]
@@ -235,7 +235,7 @@ def test_a_rate_wins_over_stored_times_and_says_so(case: Case) -> None:
     reading = Reading(case.folder / "volume.nii.gz", calibration=case.folder / "scan.xml")
     recording = open_recording(case.folder / "scan.igs.mha", reading, rate=25)
     assert recording.times_s == (0, 0.04, 0.08, 0.12)
-    assert recording.clock == "by --rate: 25 frames a second, in place of those that the file holds"
+    assert recording.clock == "as given: 25 frames a second, in place of those that the file holds"
 
 
 def test_bands_join_frames_of_one_state() -> None:

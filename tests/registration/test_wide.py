@@ -152,7 +152,7 @@ def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Pa
     for method in ("simpleitk-mi", "start"):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             Locator(far.volume, method, wide=True)
-    with pytest.raises(ScopeRegError, match="--agreement"):
+    with pytest.raises(ScopeRegError, match="agreement="):
         Locator(far.volume, echo, wide=True, agreement=True)
     with pytest.raises(ScopeRegError, match="around the middle of the volume"):
         Locator(far.volume, echo, wide=True).locate(far.frame, far.true)

@@ -167,6 +167,6 @@ def test_loopback_is_told_from_the_rest() -> None:
 def test_a_port_that_is_taken_is_told(served: Served) -> None:
     with pytest.raises(ScopeRegError, match="cannot listen") as error:
         WebServer(served.show, port=served.web.port)
-    assert "--port" in error.value.fix
+    assert "port=" in error.value.fix
     with pytest.raises(ScopeRegError, match="the port is 70000"):
         WebServer(served.show, port=70000)

@@ -10,8 +10,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.reading import print_notes, sizes_mm
-from scopereg.commands.shared import BaseName, DeviceName, File, Positional, VolumeReading
+from scopereg.commands.flags import renaming
+from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
+from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
 from scopereg.errors import ScopeRegError
 from scopereg.registration.default_model import DEFAULT
 from scopereg.training.adaptation.settings import AdaptSettings
@@ -20,7 +21,6 @@ from scopereg.training.progress import duration
 if TYPE_CHECKING:
     from scopereg.training.adaptation.adapter import Adaptation
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _COLUMNS = {"mean_mm": "mean mm", "median_mm": "median", "p95_mm": "95 %", "within_3_mm": "in 3 mm"}
 
 
@@ -51,12 +51,13 @@ def run(options: AdaptOptions) -> int:
     if options.volume is None:
         raise ScopeRegError("a volume is needed", where="scopereg adapt", fix="write scopereg adapt VOLUME")
     settings = AdaptSettings(**{field.name: getattr(options, field.name) for field in fields(AdaptSettings)})
-    volume = read_volume(
-        options.volume,
-        spacing_mm=sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
-        index=options.volume_index,
-        series=options.series,
-    )
+    with renaming(VOLUME):
+        volume = read_volume(
+            options.volume,
+            spacing_mm=sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
+            index=options.volume_index,
+            series=options.series,
+        )
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"volume  {image_line(volume)}")
     print_notes(console, reader_notes(volume))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.commands.shared import DeviceName, File, PrecisionName
+from scopereg.commands.shared import INTERRUPTED, DeviceName, File, PrecisionName
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import say
@@ -15,8 +15,6 @@ from scopereg.progress import say
 if TYPE_CHECKING:
     from scopereg.evaluation.bench import Bench
     from scopereg.evaluation.contender import Row
-
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True)

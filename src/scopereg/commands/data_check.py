@@ -21,6 +21,7 @@ from scopereg.training.settings import TrainSettings
 if TYPE_CHECKING:
     from scopereg.data.check import Report
     from scopereg.data.fingerprint import FileFacts
+    from scopereg.data.proposal import Proposal
 
 _MOST_ROWS = 20
 _TITLES = {
@@ -64,7 +65,7 @@ def run(options: CheckOptions) -> int:
         workers = options.workers or usable_cores()
         report = look_at(path, usual, full=options.full, workers=workers, progress=progress)
     if options.json:
-        print(json.dumps({"ok": not report.problems, **asdict(report)}, indent=1))
+        print(json.dumps({"ok": not report.problems, **asdict(report), "commands": _commands(report)}, indent=1))
     else:
         _show(report, Console())
     return 1 if report.problems else 0
@@ -163,5 +164,24 @@ def _show_proposal(report: Report, console: Console) -> None:
     for key, value in values.items():
         table.add_row(key.removesuffix("_mm"), value, proposal.rules[key])
     console.print(table)
-    for command in report.commands:
+    for command in _commands(report):
         console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
+
+
+def _commands(report: Report) -> list[str]:
+    """What to type next."""
+    proposal = report.proposal
+    if proposal is None:
+        return []
+    if report.layout == "prepared":
+        name = report.summary["name"]
+        return [_train_command(name if name in ("camus", "muregpro") else "folder", proposal, report.path)]
+    grid = f" --shape {' '.join(map(str, proposal.shape))} --spacing-mm {proposal.spacing_mm:g}"
+    own = grid if report.layout == "folder" else ""
+    skip = " --skip-bad" if report.problems else ""
+    prepare = f"scopereg data prepare {report.layout} {report.path}{own}{skip} -o PREPARED"
+    return [prepare, _train_command(report.layout, proposal, "PREPARED")]
+
+
+def _train_command(layout: str, proposal: Proposal, data: str) -> str:
+    return f"scopereg train {layout} --data {data} --magnitude {proposal.magnitude:g} --batch {proposal.batch}"

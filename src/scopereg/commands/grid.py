@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scopereg.commands.shared import DeviceName, Folder, Positional
+from scopereg.commands.flags import in_flags
+from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, Positional
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.folder import RunFolder
 from scopereg.grid.plan import Plan, Run, expand
@@ -19,8 +20,6 @@ from scopereg.progress import say
 
 if TYPE_CHECKING:
     from scopereg.grid.work import Outcome
-
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -185,5 +184,5 @@ def _report(outcomes: Sequence[Outcome]) -> int:
     if failed:
         say(f"{len(failed)} of {len(outcomes)} runs are not done; the same command tries them again:")
     for outcome in failed:
-        say(f"  {outcome.word} {outcome.name}: {outcome.note}")
+        say(f"  {outcome.word} {outcome.name}: {in_flags(outcome.note, GridOptions)}")
     return 1 if failed else 0

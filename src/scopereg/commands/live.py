@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
-from scopereg.commands.shared import DeviceName, ImageReading, PageOptions, Positional
+from scopereg.commands.shared import INTERRUPTED, DeviceName, ImageReading, PageOptions, Positional
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from scopereg.live.status import StatusLine
     from scopereg.viewer.live_show import LiveShow
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _TICK_S = 0.1
 _MOST_WORKERS = 8
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from scopereg.commands.flags import renaming
 from scopereg.commands.shared import ImageReading
 from scopereg.errors import ScopeRegError
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.registration.batch import Reading
 
-INDEX = {"index=": "--index"}
-VOLUME = {"spacing_mm= (--spacing)": "--volume-spacing", "index=": "--volume-index"}
+VOLUME = {"spacing_mm": "volume_spacing", "index": "volume_index"}  # as the reader calls them, as options do
 
 
 def reading_of(volume: Path, options: ImageReading) -> Reading:
@@ -50,22 +49,10 @@ def sizes_mm(numbers: tuple[float, ...], axes: int, where: str) -> tuple[float, 
 
 def open_volume(reading: Reading) -> Volume:
     """The volume; errors speak of the options for it."""
-    with in_flags(VOLUME):
+    with renaming(VOLUME):
         return reading.open_volume()
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     for note in notes:
         console.print(f"note    {note}")
-
-
-@contextmanager
-def in_flags(words: dict[str, str]) -> Iterator[None]:
-    """Errors of the readers, in the words of the command line."""
-    try:
-        yield
-    except ScopeRegError as error:
-        fix = error.fix
-        for word, option in words.items():
-            fix = fix.replace(word, option)
-        raise type(error)(error.what, where=error.where, fix=fix) from error.__cause__

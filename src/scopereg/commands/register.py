@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from scopereg.commands.reading import INDEX, VOLUME, in_flags, print_notes, reading_of
+from scopereg.commands.flags import in_flags, renaming
+from scopereg.commands.reading import VOLUME, print_notes, reading_of
 from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, MaybeFile, PoseFormat, Positional
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
@@ -85,8 +86,7 @@ def run(options: RegisterOptions) -> int:
     reading = reading_of(options.volume, options)
     cine = None
     if options.frame.is_file():
-        with in_flags(INDEX):
-            cine = reading.open_cine(options.frame)
+        cine = reading.open_cine(options.frame)
     if cine is not None and is_single(cine, options):
         return register_one(cine, options, reading)
     return run_batch(options, batch_job(options, reading))
@@ -116,8 +116,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     targets = _targets(options)
     for path in targets.values():
         output_folder(path.parent)
-    with in_flags(INDEX):
-        frame = cine.only(options.index)
+    frame = cine.only(options.index)
     ready = open_workshop(_job(options, reading, Path()))
     console = Console(soft_wrap=True, highlight=False, markup=False)
     volume = ready.locator.volume
@@ -143,7 +142,7 @@ def open_workshop(job: Job) -> Workshop:
     """The volume, prepared; errors speak of the options of this verb."""
     from scopereg.registration.batch import workshop
 
-    with in_flags(VOLUME):
+    with renaming(VOLUME):
         return workshop(job)
 
 
@@ -278,7 +277,7 @@ def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -
     failed = [row for row in rows if row.error]
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
     for row in failed:
-        console.print(f"failed  {row.task.label}: {row.error}")
+        console.print(f"failed  {row.task.label}: {in_flags(row.error, RegisterOptions)}")
     doubtful = [row for row in rows if row.ok is False]
     for row in doubtful[:_MOST_NAMED]:
         console.print(f"not ok  {row.task.label}: {row.reason}")

@@ -13,6 +13,8 @@ except ModuleNotFoundError:  # bench and grid run on machines without it
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
 DatasetName = Literal["echo", "prostate", "abdomen", "worlds", "camus", "muregpro", "folder"]

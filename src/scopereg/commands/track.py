@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of
-from scopereg.commands.shared import DeviceName, Folder, ImageReading, Positional
+from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, ImageReading, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from scopereg.registration.tracker import Tracker
 
 TABLE, PAGE, SEQUENCE = "track.csv", "track.html", ".igs.mha"
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _MOST_NAMED = 20  # frames that were not found, one line each
 
 

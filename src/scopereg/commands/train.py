@@ -14,7 +14,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.shared import DatasetName, DeviceName, Folder, Positional
+from scopereg.commands.shared import INTERRUPTED, DatasetName, DeviceName, Folder, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
@@ -24,7 +24,6 @@ from scopereg.training.settings import TrainSettings
 if TYPE_CHECKING:
     from scopereg.data.store import VolumeSet
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _COLUMNS = {
     "mean_mm": "mean mm",
     "median_mm": "median",

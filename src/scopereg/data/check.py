@@ -33,7 +33,6 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     proposal: Proposal | None = None
-    commands: list[str] = field(default_factory=list)
 
 
 def look_at(path: Path, usual: Usual, *, full: bool = False, workers: int = 1, progress: Any = None) -> Report:
@@ -54,7 +53,6 @@ def look_at(path: Path, usual: Usual, *, full: bool = False, workers: int = 1, p
     grids = [grid for facts in tree.files if (grid := _grid(facts)) is not None]
     if grids:
         report.proposal = propose(tree.layout, grids, usual)
-        report.commands = _commands(tree.layout, path, report.proposal, bool(tree.problems))
     return report
 
 
@@ -89,17 +87,6 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
     return dict(Counter(values).most_common())
 
 
-def _commands(layout: str, path: Path, proposal: Proposal, bad: bool) -> list[str]:
-    grid = f" --shape {' '.join(map(str, proposal.shape))} --spacing-mm {proposal.spacing_mm:g}"
-    own = grid if layout == "folder" else ""
-    skip = " --skip-bad" if bad else ""
-    return [f"scopereg data prepare {layout} {path}{own}{skip} -o PREPARED", _train_command(layout, proposal)]
-
-
-def _train_command(layout: str, proposal: Proposal, data: str = "PREPARED") -> str:
-    return f"scopereg train {layout} --data {data} --magnitude {proposal.magnitude:g} --batch {proposal.batch}"
-
-
 def _of_set(path: Path, usual: Usual) -> Report:
     """A prepared set: every byte is read and compared with the hashes in its manifest."""
     report = Report(str(path), "prepared")
@@ -124,8 +111,6 @@ def _of_set(path: Path, usual: Usual) -> Report:
     report.remarks += [f"left out: {name} ({reason})" for name, reason in facts.get("skipped", {}).items()]
     report.problems += _companion_problems(path, volumes)
     report.proposal = propose_for(volumes.shape, volumes.spacing_mm, usual)
-    known = volumes.name if volumes.name in ("camus", "muregpro") else "folder"
-    report.commands = [_train_command(known, report.proposal, str(path))]
     return report
 
 

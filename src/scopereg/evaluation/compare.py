@@ -305,7 +305,7 @@ def choose_reference(rows: Sequence[FrameResult], wanted: str | None) -> str:
     if wanted not in methods:
         raise ScopeRegError(
             f"no results of {wanted!r}{did_you_mean(wanted, methods)}",
-            where="--reference",
+            where="reference=",
             fix=f"use one of: {', '.join(methods)}",
         )
     return wanted

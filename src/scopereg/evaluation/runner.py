@@ -235,5 +235,5 @@ def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> No
         raise ScopeRegError(
             f"the results there were made with another {' and '.join(changed)}",
             where=str(path),
-            fix="choose another folder (-o), or remove the file to make it again",
+            fix="choose another folder (output=), or remove the file to make it again",
         )

@@ -110,7 +110,7 @@ class Windows:
         found = list(self._places(frame, options))
         if not found:
             raise RegistrationError(
-                "nothing of the volume is like the frame", where="--wide", fix="check that they show the same anatomy"
+                "nothing of the volume is like the frame", where="wide=", fix="check that they show the same anatomy"
             )
         found.sort(key=lambda result: result.similarity if math.isfinite(result.similarity) else -1.0, reverse=True)
         time_ms = (time.perf_counter() - begin) * 1e3

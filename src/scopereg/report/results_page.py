@@ -104,7 +104,7 @@ def _shown(groups: Sequence[Group], reference: str, magnitude: float | None) -> 
     wanted = MAGNITUDE if magnitude is None else magnitude
     if magnitude is not None and magnitude not in {group.magnitude for group in groups}:
         there = ", ".join(f"{value:g}" for value in sorted({group.magnitude for group in groups}))
-        raise ScopeRegError(f"no results at {magnitude:g}", where="--magnitude", fix=f"use one of {there}")
+        raise ScopeRegError(f"no results at {magnitude:g}", where="magnitude=", fix=f"use one of {there}")
     return [
         min(part, key=lambda group: (reference not in group.methods, abs(group.magnitude - wanted)))
         for part in _by_protocol(groups)

@@ -53,11 +53,11 @@ class Scenes:
         if self._dataset is not None and self._dataset not in names:
             raise ScopeRegError(
                 f"there are no results of {self._dataset}{did_you_mean(self._dataset, names)}",
-                where="--dataset" if self._volumes is None else str(data),
+                where="dataset=" if self._volumes is None else str(data),
                 fix=f"the results are of {', '.join(names)}",
             )
         if data is None and dataset is not None and dataset not in ANATOMIES:
-            raise ScopeRegError(f"{dataset} cannot be made, only read", where="--dataset", fix="add --data FOLDER")
+            raise ScopeRegError(f"{dataset} cannot be made, only read", where="dataset=", fix="add data=FOLDER")
 
     def why_not(self, group: Group) -> str | None:
         """Why there can be no pictures of a group and what helps, None where there can."""
@@ -106,7 +106,7 @@ class Scenes:
         if self._volumes is None:
             return self._make(row)
         if row.case not in self._volumes.cases:
-            raise ScopeRegError(f"there is no case {row.case}", where=f"--data, {self._volumes.name}", fix=_OTHER_DATA)
+            raise ScopeRegError(f"there is no case {row.case}", where=f"data=, {self._volumes.name}", fix=_OTHER_DATA)
         return self._volumes, self._volumes.cases.index(row.case)
 
     def _make(self, row: FrameResult) -> tuple[VolumeSet, int]:
@@ -138,7 +138,7 @@ def _load(files: Sequence[ResultsFile], names: Sequence[str], dataset: str | Non
     stored = (data / MANIFEST).is_file()
     if dataset is None and not stored and len(names) > 1:
         raise ScopeRegError(
-            f"the results are of {', '.join(names)}", where=f"--data {data}", fix="add --dataset with one of them"
+            f"the results are of {', '.join(names)}", where=f"data= {data}", fix="add dataset= with one of them"
         )
     name = dataset or ("folder" if stored else names[0])
     shapes = [_data_facts(file.facts).get("shape") for file in files if file.rows and file.rows[0].dataset == name]
@@ -174,7 +174,7 @@ def _found_slice(row: FrameResult, volume: Tensor, frame: Tensor) -> Tensor | No
             f"at the pose found by {row.method} the correlation is {likeness:.4f}, in the results {row.ncc:.4f}: "
             "these are other images",
             where=f"{row.dataset}, case {row.case}, frame {row.frame}",
-            fix=f"{_OTHER_DATA}; phantoms made on a GPU have speckle of their own: store the set and pass it as --data",
+            fix=f"{_OTHER_DATA}; phantoms made on a GPU have speckle of their own: store the set and pass it as data=",
         )
     return cut
 

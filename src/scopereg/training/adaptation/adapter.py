@@ -55,7 +55,7 @@ _WARMUP = 10
 _AVERAGE = 0.998  # at most; after few steps the average is shorter
 _STATISTICS_BATCHES = 8
 _KEPT = "nothing was written, a file from before is as it was"
-_LESS_MEMORY = "lower --frames, let less learn (--parts gates), or pass a coarser --spacing-mm"
+_LESS_MEMORY = "lower frames=, let less learn (parts=gates), or pass a coarser spacing_mm="
 
 Ending = Literal["finished", "stopped early", "interrupted"]
 
@@ -186,7 +186,7 @@ class _Run:
                 f"of {settings.seconds:.0f} s {passed:.0f} are gone before the first step, and a check takes "
                 f"{check_s:.0f} s",
                 where="adapt(minutes)",
-                fix="give it more --minutes, or fewer --held-out frames",
+                fix="give it more minutes=, or fewer held_out= frames",
             )
         return Schedule(peak, _WARMUP, 0.9, None, left)
 
@@ -254,7 +254,7 @@ class _Run:
         return ScopeRegError(
             f"{what} before step {self.state.step} ({_KEPT})",
             where="adapt",
-            fix="adapt again with a lower --learning-rate, or look for strange values in the volume",
+            fix="adapt again with a lower learning_rate=, or look for strange values in the volume",
         )
 
     def _errors_mm(self, network: ScopeReg) -> Tensor:

@@ -63,7 +63,7 @@ class Scene:
             raise ScopeRegError(
                 f"it has {size} voxels of {mm:.3g} mm: too small to adapt to",
                 where="adapt(volume)",
-                fix=f"pass a volume of at least {STRIDE} voxels on each axis, or a finer --spacing-mm",
+                fix=f"pass a volume of at least {STRIDE} voxels on each axis, or a finer spacing_mm=",
             )
         content = pictured(volume.array)
         filled = fill_empty(volume.array, content)
