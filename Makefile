@@ -1,5 +1,5 @@
 # make demo   sets everything up and runs the main job
-# make test   sets everything up and runs ruff, mypy and all tests
+# make test   sets everything up and runs ruff, mypy, import-linter and all tests
 # Packages are installed again only when pyproject.toml or constraints.txt change.
 # PYTEST_ARGS reaches pytest, after the number of processes: PYTEST_ARGS='-n 0 --pdb tests/ops' runs some in this one.
 # TORCH_ARGS reaches the installation of torch alone, for its CPU or CUDA builds: TORCH_ARGS='--index-url URL'.
@@ -22,6 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Chromium for the tests of the viewer, from Debian's packages; where that cannot be, these tests are skipped and say so.
 browser:
@@ -47,4 +48,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

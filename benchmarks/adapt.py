@@ -21,21 +21,20 @@ import torch
 from torch import Tensor
 
 import scopereg
+from scopereg.data.examples import case_examples
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.examples import case_examples
-from scopereg.evaluation.metrics import mtre_mm
 from scopereg.evaluation.sweeps import sweep_case
-from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
+from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, mtre_mm
 from scopereg.images import Volume
 from scopereg.io import write_volume
 from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
-from scopereg.registration.adaptation.adapter import Adaptation, adapt
-from scopereg.registration.adaptation.settings import AdaptSettings
+from scopereg.training.adaptation.adapter import Adaptation, adapt
+from scopereg.training.adaptation.settings import AdaptSettings
 from scopereg.training.validation import summarise
 
 FRAMES = 24  # of each patient

@@ -19,20 +19,19 @@ import torch
 from torch import Tensor
 
 import scopereg
+from scopereg.commands.calibrate import CalibrateOptions
+from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.examples import CaseExamples, case_examples
-from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.sweeps import sweep_case
 from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
-from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
 from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
-from scopereg.options.models import CalibrateOptions
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together
 from scopereg.registration.calibration import STAGES, Calibration
@@ -116,7 +115,16 @@ def every_set(options: argparse.Namespace) -> Iterable[Seen]:
         split = split_set(volumes)
         own = scopereg.load(options.model, "cpu")
         with counting(f"{volumes.name} validation") as count:
-            learnt = observe(own, volumes, split.validation, CalibrateOptions(), count)
+            usual = CalibrateOptions()
+            learnt = observe(
+                own,
+                volumes,
+                split.validation,
+                magnitude=usual.magnitude,
+                seed=usual.seed,
+                frames=usual.frames,
+                progress=count,
+            )
         calibration = calibrate(own, learnt, {"dataset": f"{volumes.name} validation"})
         test = split.test[: options.cases]
         yield observe_set(f"{volumes.name} test, model trained on it", own, calibration, volumes, test)

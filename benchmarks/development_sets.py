@@ -28,6 +28,7 @@ import torch
 from camus_m import camus_m, upright
 from quick_sets import Case, DevelopmentSet, read_set, write_set
 
+from scopereg.data.examples import case_examples
 from scopereg.data.frames import cut_frames, reference_field
 from scopereg.data.grids import inner, regrid, to_uint8
 from scopereg.data.muregpro import load_muregpro
@@ -39,7 +40,6 @@ from scopereg.data.splits import split_camus, split_patients
 from scopereg.data.store import VolumeSet
 from scopereg.data.tracked import around, start_poses
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.read_image import read_image

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SUCCESS_MM, mtre_mm
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
 
 FORMAT = "scopereg-development-set-1"
 VOLUMES_AT_ONCE = 8

@@ -24,9 +24,8 @@ import torch
 from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.metrics import SUCCESS_MM, target_points
 from scopereg.evaluation.sweeps import sweep_case
-from scopereg.geometry import Pose, VoxelPoses
+from scopereg.geometry import SUCCESS_MM, Pose, VoxelPoses, target_points
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep

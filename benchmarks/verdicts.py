@@ -19,8 +19,7 @@ from quick_sets import DevelopmentSet
 
 import scopereg
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SUCCESS_MM, mtre_mm
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io.sheets import write_sheet
 from scopereg.progress import say

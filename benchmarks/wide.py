@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.sweeps import sweep_case
+from scopereg.geometry import SUCCESS_MM
 from scopereg.images import pose_from_voxels
 from scopereg.io.sheets import write_sheet
 from scopereg.io.sweeps import read_npz_sweep

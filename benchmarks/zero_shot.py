@@ -27,14 +27,13 @@ from development_sets import DATA, OUT, QUICK_MAGNITUDE, SETS, development_set
 from quick_sets import Case, DevelopmentSet, append_curve, quick_errors, stacked
 
 import scopereg
+from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.examples import CaseExamples
 from scopereg.evaluation.methods import CLASSICAL, Located, Method, create
-from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.results import FrameResult
 from scopereg.evaluation.runner import EvaluateSettings, Journal, Origin, case_rows
 from scopereg.evaluation.statistics import mean_interval, success_rate, tail
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import SUCCESS_MM, VoxelPoses
 from scopereg.io.sheets import write_sheet
 from scopereg.progress import counting, say
 from scopereg.provenance import device_name, library_versions, tensors_sha256

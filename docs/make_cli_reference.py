@@ -7,7 +7,7 @@ import inspect
 import typing
 from pathlib import Path
 
-from scopereg.cli import VERBS, load
+from scopereg.cli import VERBS
 from scopereg.config import field_help, positional_options
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -17,12 +17,12 @@ def page() -> str:
     lines = [
         "# Command line",
         "",
-        "Made from `scopereg.options` by `docs/make_cli_reference.py`. Every option may also stand in a YAML file,",
+        "Made from `scopereg.commands` by `docs/make_cli_reference.py`. Every option may also stand in a YAML file,",
         "named as here without the dashes, and read with `--config FILE.yaml`; words on the command line win over it.",
         "",
     ]
     for name, verb in VERBS.items():
-        lines += section(name, verb.example, load(verb.options))
+        lines += section(name, verb.example, verb.options)
     return "\n".join(lines)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from scopereg import __version__, options
+from scopereg import __version__, commands
 from scopereg.cli import VERBS, main, parse
+from scopereg.commands.demo import DemoOptions
+from scopereg.commands.train import TrainOptions
 from scopereg.errors import ScopeRegError
-from scopereg.options.first_steps import DemoOptions
-from scopereg.options.training import TrainOptions
 from scopereg.training.presets import PRESETS
 from scopereg.training.settings import TrainSettings
 
@@ -33,6 +34,15 @@ def test_help_lists_every_verb_and_loads_nothing_heavy() -> None:
     assert all(verb in result.stdout for verb in VERBS)
 
 
+def test_options_of_every_verb_load_nothing_heavy() -> None:
+    code = (
+        "import sys; from scopereg.cli import VERBS; [verb.options for verb in VERBS.values()];"
+        "print({'torch', 'numpy', 'SimpleITK', 'pydicom'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize(
     ("verb", "shown"),
     [
@@ -50,11 +60,12 @@ def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: 
     assert all(words in result.stdout for words in shown)
 
 
-def test_the_package_of_options_says_where_those_of_each_verb_are() -> None:
-    rows = [line.split(maxsplit=1) for line in (options.__doc__ or "").splitlines() if line.startswith("    ")]
-    told = {verb: room for room, verbs in rows for verb in verbs.split(", ")}
-    kept = {name: verb.options.removeprefix("scopereg.options.").split(":")[0] for name, verb in VERBS.items()}
-    assert {name: told.get(name) for name in VERBS} == kept
+def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
+    own = {name: name.replace(" ", "_") for name in VERBS}
+    assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
+    helpers = {"flags", "page", "plain", "reading", "shared"}
+    assert {module.name for module in pkgutil.iter_modules(commands.__path__)} - helpers == set(own.values())
+    assert all(is_dataclass(verb.options) and callable(verb.module.run) for verb in VERBS.values())
 
 
 def test_version() -> None:

@@ -44,7 +44,20 @@ def test_the_wheel_is_pure_python_and_small_besides_its_weights(wheel: Path) -> 
 
 def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
     """These modules run on machines where nothing else can be installed."""
-    modules = ("geometry", "ops", "networks", "training.losses", "evaluation.metrics", "data.phantom", "data.poses")
+    modules = (
+        "geometry",
+        "ops",
+        "ops.ssim",
+        "networks",
+        "training.losses",
+        "training.objectives",
+        "evaluation.metrics",
+        "data.phantom",
+        "data.poses",
+        "data.worlds",
+        "data.examples",
+        "selftest",
+    )
     heavy = {
         "SimpleITK",
         "pydicom",
@@ -66,11 +79,23 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
 
 def test_importing_the_training_needs_lightning_and_safetensors_besides() -> None:
     """It runs on clusters where nothing else can be installed. Lightning itself loads yaml, so it comes first."""
-    modules = ("settings", "source", "step", "module", "fitting")
+    modules = ("settings", "source", "step", "module", "validation", "worlds", "task", "fitting")
     absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
     code = (
         f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         f"for name in {modules!r}: __import__('scopereg.training.' + name)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("script", ["universal", "quick_sets", "training"])
+def test_benchmarks_of_the_training_need_no_more(script: str) -> None:
+    """They run beside the training, on the same machines."""
+    absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
+    code = (
+        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        f"sys.path.append({str(ROOT / 'benchmarks')!r})\n__import__({script!r})\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -116,7 +141,7 @@ def test_the_wheel_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> N
 def test_the_doctor_asks_for_what_the_package_declares() -> None:
     import tomllib
 
-    from scopereg.doctor import CORE, EXTRAS
+    from scopereg.commands.doctor import CORE, EXTRAS
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {

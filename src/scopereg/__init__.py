@@ -15,7 +15,7 @@ _HOMES = {
     "Pose": "scopereg.geometry",
     "ScopeRegError": "scopereg.errors",
     "Volume": "scopereg.images",
-    "adapt": "scopereg.registration.adaptation.adapter",
+    "adapt": "scopereg.training.adaptation.adapter",
     "load": "scopereg.registration.model",
     "register": "scopereg.registration.locator",
 }
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from scopereg.geometry import Pose as Pose
     from scopereg.images import Frame as Frame
     from scopereg.images import Volume as Volume
-    from scopereg.registration.adaptation.adapter import adapt as adapt
     from scopereg.registration.locator import register as register
     from scopereg.registration.model import load as load
+    from scopereg.training.adaptation.adapter import adapt as adapt
 
 __all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "adapt", "load", "register"]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import fields, make_dataclass
 from importlib import import_module
+from io import StringIO
+from types import ModuleType
 from typing import Any, NamedTuple, get_type_hints
 
 from scopereg import __version__
@@ -18,132 +20,121 @@ from scopereg.errors import ScopeRegError, did_you_mean
 
 
 class Verb(NamedTuple):
-    """Where a verb's options and its function live."""
+    """Where a verb lives: a module of `scopereg.commands` with its options and `run`, which is called with them."""
 
-    options: str  # module:class
-    function: str  # module:function, called with the filled options
+    place: str  # module:class of the options
     summary: str
     example: str
+
+    @property
+    def module(self) -> ModuleType:
+        """Imported only now."""
+        return import_module(f"scopereg.commands.{self.place.split(':')[0]}")
+
+    @property
+    def options(self) -> type[Any]:
+        options: type[Any] = getattr(self.module, self.place.split(":")[1])
+        return options
 
 
 VERBS = {
     "demo": Verb(
-        "scopereg.options.first_steps:DemoOptions",
-        "scopereg.demo:run",
+        "demo:DemoOptions",
         "register a phantom sweep and write a report",
         "scopereg demo --seed 3",
     ),
     "register": Verb(
-        "scopereg.options.registration:RegisterOptions",
-        "scopereg.registration.command:run",
+        "register:RegisterOptions",
         "find frames in a volume, write the transforms",
         "scopereg register frame.png volume.nii.gz --spacing 0.3 --refine -o pose.tfm",
     ),
     "track": Verb(
-        "scopereg.options.registration:TrackOptions",
-        "scopereg.registration.track_command:run",
+        "track:TrackOptions",
         "follow a probe through the frames of a sequence",
         "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
     ),
     "live": Verb(
-        "scopereg.options.live:LiveOptions",
-        "scopereg.live.command:run",
+        "live:LiveOptions",
         "register frames as they come; browser, 3D Slicer",
         "scopereg live volume.nii.gz --source plus:sweep.igs.mha",
     ),
     "view": Verb(
-        "scopereg.options.live:ViewOptions",
-        "scopereg.viewer.command:run",
+        "view:ViewOptions",
         "show finished registrations in the browser",
         "scopereg view pose.json --data images",
     ),
     "adapt": Verb(
-        "scopereg.options.models:AdaptOptions",
-        "scopereg.registration.adaptation.command:run",
+        "adapt:AdaptOptions",
         "make a network better at one volume",
         "scopereg adapt volume.nii.gz --from echo --minutes 2 -o patient.safetensors",
     ),
     "convert": Verb(
-        "scopereg.options.registration:ConvertOptions",
-        "scopereg.registration.convert:run",
+        "convert:ConvertOptions",
         "convert poses, volumes, frames and cines",
         "scopereg convert pose.tfm -o pose.json",
     ),
     "doctor": Verb(
-        "scopereg.options.first_steps:DoctorOptions",
-        "scopereg.doctor:run",
+        "doctor:DoctorOptions",
         "report device, versions, backends; self-test",
         "scopereg doctor --json",
     ),
     "export": Verb(
-        "scopereg.options.models:ExportOptions",
-        "scopereg.networks.export:run",
+        "export:ExportOptions",
         "write a network as ONNX or torch.export, checked",
         "scopereg export echo -o model.onnx",
     ),
     "evaluate": Verb(
-        "scopereg.options.evaluation:EvaluateOptions",
-        "scopereg.evaluation.evaluate:run",
+        "evaluate:EvaluateOptions",
         "locate the frames of a fold, one CSV row per frame",
         "scopereg evaluate camus --data CAMUS --methods identity out/camus/model.safetensors",
     ),
     "compare": Verb(
-        "scopereg.options.evaluation:CompareOptions",
-        "scopereg.evaluation.compare:run",
+        "compare:CompareOptions",
         "set methods side by side: tables, tests, intervals",
         "scopereg compare out/evaluate -o out/compare --with-published",
     ),
     "report": Verb(
-        "scopereg.options.evaluation:ReportOptions",
-        "scopereg.evaluation.page:run",
+        "report:ReportOptions",
         "write one HTML page about results, with pictures",
         "scopereg report out/evaluate out/track -o report.html --dataset echo",
     ),
     "train": Verb(
-        "scopereg.options.training:TrainOptions",
-        "scopereg.training.run:run",
+        "train:TrainOptions",
         "train a network on random worlds, phantoms or data of your own",
         "scopereg train camus --data CAMUS/database_nifti -o out/camus",
     ),
     "calibrate": Verb(
-        "scopereg.options.models:CalibrateOptions",
-        "scopereg.registration.calibrate:run",
+        "calibrate:CalibrateOptions",
         "learn what to expect of a model's poses",
         "scopereg calibrate out/camus/model.safetensors camus --data CAMUS/database_nifti",
     ),
     "grid": Verb(
-        "scopereg.options.training:GridOptions",
-        "scopereg.grid.command:run",
+        "grid:GridOptions",
         "do a plan of many runs, here or on Ray, and make its tables",
         "scopereg grid main-table --data out/camus-128 -o out/main-table",
     ),
     "bench": Verb(
-        "scopereg.options.evaluation:BenchOptions",
-        "scopereg.evaluation.bench:run",
+        "bench:BenchOptions",
         "measure speed, memory and cost on this machine",
         "scopereg bench --resolutions 128 256",
     ),
     "data check": Verb(
-        "scopereg.options.data:CheckOptions",
-        "scopereg.data.check:run",
+        "data_check:CheckOptions",
         "tell what a folder of data holds and what is wrong",
         "scopereg data check CAMUS/database_nifti",
     ),
     "data prepare": Verb(
-        "scopereg.options.data:PrepareOptions",
-        "scopereg.data.prepare:run",
+        "data_prepare:PrepareOptions",
         "turn a dataset into one set for training and tests",
         "scopereg data prepare camus CAMUS/database_nifti -o out/camus-128",
     ),
     "data phantom": Verb(
-        "scopereg.options.data:PhantomOptions",
-        "scopereg.data.export:run",
+        "data_phantom:PhantomOptions",
         "write phantom patients as NIfTI",
         "scopereg data phantom prostate --count 3 -o phantoms",
     ),
     "data worlds": Verb(
-        "scopereg.options.data:WorldsOptions",
-        "scopereg.data.export:run_worlds",
+        "data_worlds:WorldsOptions",
         "write random worlds as NIfTI",
         "scopereg data worlds --count 3 -o worlds",
     ),
@@ -179,16 +170,14 @@ def _dispatch(words: list[str]) -> int:
     if name is None:
         print(_overview(words[0] + " "))
         return 0
-    verb = VERBS[name]
-    options = parse(name, rest)
-    status = load(verb.function)(options)
-    return int(status or 0)
+    return _run(VERBS[name], name, rest)
 
 
-def load(place: str) -> Any:
-    """What stands at `module:name`, imported only now."""
-    module, name = place.split(":")
-    return getattr(import_module(module), name)
+def _run(verb: Verb, name: str, words: list[str]) -> int:
+    from scopereg.commands.flags import naming_flags
+
+    with naming_flags(verb.options):
+        return int(verb.module.run(parse(name, words)))
 
 
 def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
@@ -211,24 +200,37 @@ def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
 
 def parse(name: str, words: list[str]) -> Any:
     """The options of a verb from `--config FILE.yaml` and the words, which win over the file."""
-    import tyro
-
-    from scopereg.config import as_arguments, read_yaml
-
-    verb = VERBS[name]
-    options = load(verb.options)
+    options = VERBS[name].options
     path, words = _take("--config", words)
-    from_file = [] if path is None else as_arguments(read_yaml(path, options), options)
+    from_file = [] if path is None else _words_in(path, options)
     default = _defaults(options, from_file, words)
     if path is not None:
         try:
-            default = tyro.cli(options, prog=path, args=from_file, default=default)
+            default = _fill(options, from_file, default, path)
         except SystemExit:
             raise ScopeRegError(
                 "a value does not fit its option, see above", where=path, fix=f"see scopereg {name} --help"
             ) from None
-    description = f"{inspect.getdoc(options)}\n\nExample: {verb.example}\n--config FILE.yaml reads options from a file."
-    return tyro.cli(options, prog=f"scopereg {name}", description=description, args=words, default=default)
+    example = f"Example: {VERBS[name].example}"
+    description = f"{inspect.getdoc(options)}\n\n{example}\n--config FILE.yaml reads options from a file."
+    return _fill(options, words, default, f"scopereg {name}", description)
+
+
+def _words_in(path: str, options: type[Any]) -> list[str]:
+    from scopereg.config import as_arguments, read_yaml
+
+    return as_arguments(read_yaml(path, options), options)
+
+
+def _fill(options: type[Any], words: list[str], default: Any, prog: str, description: str = "") -> Any:
+    """Options from words by tyro; where it is not installed, by argparse."""
+    try:
+        import tyro
+    except ModuleNotFoundError:
+        from scopereg.commands.plain import parse_plainly
+
+        return parse_plainly(options, words, default, prog, description)
+    return tyro.cli(options, prog=prog, description=description or None, args=words, default=default)
 
 
 def _defaults(options: Any, *words: list[str]) -> Any:
@@ -245,16 +247,14 @@ def _unchecked(options: Any, lists: Sequence[list[str]]) -> Any:
     A preset depends on options, and defaults on the preset. A word such as `muregpro` may be the dataset or the name of
     a folder: only the parser knows. Whatever is wrong is told when the words are parsed with the right defaults.
     """
-    import tyro
-
     hints = get_type_hints(options, include_extras=True)
     entries: list[Any] = [(entry.name, hints[entry.name], entry) for entry in fields(options)]
     bare = make_dataclass("Asked", entries, frozen=True)  # without the checks of the options
     found = bare()
     for words in lists:
         wanted = [word for word in words if word not in ("-h", "--help")]
-        with suppress(SystemExit):
-            found = tyro.cli(bare, args=wanted, default=found, console_outputs=False)
+        with suppress(SystemExit), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            found = _fill(bare, wanted, found, "scopereg")
     return found
 
 

@@ -17,6 +17,7 @@ from scopereg.geometry import Pose, VoxelPoses, resample_volume
 
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
+_DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -407,3 +408,15 @@ def check_content(image: Volume | Frame) -> None:
             where=f"{type(image).__name__}.array",
             fix="check that the file was read with the right frame, channel and region; an empty image has no pose",
         )
+
+
+def unit_range(array: Tensor) -> Tensor:
+    """Values in [0, 1]: as they are where they lie there, else scaled by their 1st and 99th percentiles."""
+    array = array.float()
+    if float(array.min()) >= 0 and float(array.max()) <= 1:
+        return array
+    ranks = [round(share * (array.numel() - 1)) for share in (_DARK, _BRIGHT)]
+    # Partitioned, not sorted, and scaled in place: a volume may have more than a hundred million voxels.
+    ordered = torch.from_numpy(np.partition(array.detach().cpu().numpy(), ranks, axis=None)[ranks]).to(array.device)
+    low, high = ordered
+    return (array - low).div_((high - low).clamp_min(1e-6)).clamp_(0, 1)

@@ -14,8 +14,7 @@ from quick_sets import Case, DevelopmentSet, load_quick_sets, quick_errors, quic
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import mtre_mm
-from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses
 
 SHAPES = ((9, 17, 20), (9, 17, 20), (11, 20, 13))
 

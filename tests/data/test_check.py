@@ -16,7 +16,7 @@ from scopereg.data import fingerprint
 from scopereg.data.camus import plan_camus
 from scopereg.data.folder import FileGrid, load_folder
 from scopereg.data.preparation import prepare_set
-from scopereg.data.proposal import propose
+from scopereg.data.proposal import Usual, propose
 
 RNG = np.random.default_rng(5)
 
@@ -207,7 +207,7 @@ def test_a_proposal_says_why_and_can_be_followed(tmp_path: Path, capsys: pytest.
 def test_proposals_follow_their_rules(
     size: Any, spacing_mm: float, shape: Any, step: float, magnitude: float, batch: int
 ) -> None:
-    found = propose("folder", [FileGrid(size, (spacing_mm,) * 3)])
+    found = propose("folder", [FileGrid(size, (spacing_mm,) * 3)], Usual(10.0, 16, 4))
     assert (found.shape, found.spacing_mm, found.batch) == (shape, pytest.approx(step, abs=1e-3), batch)
     assert abs(found.magnitude - magnitude) <= 1
 

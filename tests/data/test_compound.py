@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 from scopereg.data.compound import CompoundedVolume, compound
-from scopereg.data.sweep import TrackedSweep
 from scopereg.data.tracked import around, frames_on_grid, held_out_blocks, real_case, start_poses
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import mtre_mm
 from scopereg.geometry import (
     Pose,
     VoxelPoses,
     compose_poses,
     euler_deg_from_rotation,
     invert_poses,
+    mtre_mm,
     resample_volume,
     sample_poses,
     sample_slice,
 )
 from scopereg.images import pose_from_voxels, pose_to_voxels
 from scopereg.io.sweeps import read_npz_sweep
+from scopereg.io.tracked_sweep import TrackedSweep
 
 LIVER = Path(__file__).parents[3] / "shared" / "data" / "liver_sweep.npz"
 HEIGHT, WIDTH, SPACING = 90, 110, (0.4, 0.5)  # 55 x 36 mm

@@ -30,7 +30,7 @@ def test_bad_cases_are_counted_named_and_left_out(tmp_path: Path) -> None:
         prepare_set(plan(root), tmp_path / "set")
     for number in (2, 4, 6):
         assert f"patient000{number}_4CH (" in caught.value.what
-    assert "--skip-bad" in caught.value.fix
+    assert "skip_bad=True" in caught.value.fix
     with pytest.raises(ScopeRegError, match="no set here"):
         open_set(tmp_path / "set")
     steps: list[int] = []

@@ -109,8 +109,8 @@ def test_other_parameters_are_refused_and_told(tree: Path, whole: Path, tmp_path
     folder = whole if finished else interrupt(tree, tmp_path / "part")
     with pytest.raises(ScopeRegError, match=r"size \(16 there, 24 now\)") as caught:
         prepare_set(plan(tree, size=24), folder)
-    assert "--fresh" in caught.value.fix
-    assert "-o" in caught.value.fix
+    assert "fresh=True" in caught.value.fix
+    assert "output=" in caught.value.fix
     with pytest.raises(ScopeRegError, match=r"labels \(True there, False now\)"):
         prepare_set(plan(tree, labels=False), folder)
     if not finished:

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from scopereg import __version__
 from scopereg.cli import main, parse
+from scopereg.commands import bench as verb
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import bench, contender
 from scopereg.evaluation.contender import Contender
 from scopereg.evaluation.forms import Form, Runner, Setting
 from scopereg.evaluation.work import USES
-from scopereg.options.evaluation import BenchOptions
 
 CPU = torch.device("cpu")
 SCOPE_REG = ["as published", "forward", "whole", "streaming"]
@@ -161,7 +161,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
 ) -> None:
     monkeypatch.setattr(contender, "make_runner", lambda form, setting: pytest.fail("it began"))
     with pytest.raises(ScopeRegError, match=said):
-        bench.run(parse("bench", words))
+        verb.run(parse("bench", words))
 
 
 # measuring, with runners that do nothing but take their time, on a clock of their own
@@ -205,10 +205,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 
     def run(make: Callable[[Form, Setting], Runner], *words: str) -> tuple[int, list[dict[str, str]]]:
         monkeypatch.setattr(contender, "make_runner", make)
-        monkeypatch.setattr(bench, "_draw", lambda *_: [])
+        monkeypatch.setattr(verb, "_draw", lambda *_: [])
         path = tmp_path / "bench.csv"
         words = ("--methods", "scope-reg", "--resolutions", "16", *words)
-        status = bench.run(parse("bench", ["--seconds", SECONDS, "--device", "cpu", "-o", str(path), *words]))
+        status = verb.run(parse("bench", ["--seconds", SECONDS, "--device", "cpu", "-o", str(path), *words]))
         return status, rows_of(path)
 
     return run
@@ -305,7 +305,7 @@ def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys
             raise KeyboardInterrupt
 
     status, rows = fake(lambda form, setting: clock.runner(before=interrupt), "--resolutions", "16", "24", "32")
-    assert status == bench.INTERRUPTED
+    assert status == verb.INTERRUPTED
     assert [row["form"] for row in rows if row["resolution"] == "16"] == SCOPE_REG
     assert all(row["blocks"] == "5" and row["ratio"] for row in rows if row["resolution"] == "16")
     later = [(row["resolution"], row["form"], row["blocks"]) for row in rows[4:]]
@@ -316,27 +316,17 @@ def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys
 # a machine that has torch and little else
 
 
-def test_a_bare_machine_has_the_same_options() -> None:
-    words = ["-o", "o.csv", "--methods", "eureg", "--resolutions", "64", "96", "--seconds", "1", "--seed", "4"]
-    for given in ([], words, ["--precision", "float32", "--stages", "--device", "cpu"]):
-        ours, theirs = parse("bench", given), vars(bench.parser().parse_args(given))
-        assert theirs.keys() == {entry.name for entry in dataclasses.fields(BenchOptions)}
-        for name, value in vars(ours).items():
-            same = tuple(theirs[name]) if isinstance(theirs[name], list) else theirs[name]
-            assert same == value, name
-
-
 def test_it_runs_where_little_is_installed(tmp_path: Path) -> None:
     absent = ("SimpleITK", "tyro", "fvcore", "pydicom", "safetensors", "jaxtyping", "ray", "pytorch_lightning")
     code = (
         f"import sys, runpy\nsys.modules.update(dict.fromkeys({absent!r}))\n"
-        "runpy.run_module('scopereg.evaluation.bench', run_name='__main__', alter_sys=True)"
+        "runpy.run_module('scopereg', run_name='__main__', alter_sys=True)"
     )
-    words = ["--out", str(tmp_path / "b.csv"), "--resolutions", "64", "--seconds", "0.01", "--methods", "eureg"]
+    words = ["bench", "-o", str(tmp_path / "b.csv"), "--resolutions", "64", "--seconds", "0.01", "--methods", "eureg"]
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     (row,) = rows_of(tmp_path / "b.csv")
-    assert row["command"].startswith(f"python -m scopereg.evaluation.bench --out {tmp_path / 'b.csv'} --resolutions 64")
+    assert row["command"].startswith(f"scopereg bench -o {tmp_path / 'b.csv'} --resolutions 64")
     assert (row["gflops"], row["gflops_with_scans"]) == ("", "")  # fvcore counts the baselines
     assert float(row["fps"]) > 0
     assert (tmp_path / "b.png").exists()

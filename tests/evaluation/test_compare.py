@@ -110,7 +110,7 @@ def test_frames_that_one_method_lacks_are_an_error_or_left_out_with_a_note() -> 
     rows = three_methods()[:-3]
     with pytest.raises(ScopeRegError, match="scope-reg 8, slow 8, identity 5; 5 are common to all") as caught:
         group_results(rows)
-    assert "--intersect" in caught.value.fix
+    assert "intersect=True" in caught.value.fix
     (group,) = group_results(rows, intersect=True)
     assert {len(found) for found in group.methods.values()} == {5}
     tables = compare(rows, intersect=True)

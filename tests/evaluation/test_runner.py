@@ -13,12 +13,12 @@ from torch import Tensor
 
 from scopereg.cli import main
 from scopereg.data import phantom
+from scopereg.data.examples import case_examples
 from scopereg.data.poses import evaluation_poses
 from scopereg.data.splits import Split
 from scopereg.data.store import AcquiredFrames, VolumeSet, save_set
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import methods
-from scopereg.evaluation.examples import case_examples
 from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, Journal, evaluate, file_name

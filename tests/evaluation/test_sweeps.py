@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from scopereg.cli import main
-from scopereg.data.sweep import TrackedSweep
 from scopereg.data.tracked import held_out_blocks, real_case, start_poses
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import methods
@@ -19,6 +18,7 @@ from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings
 from scopereg.evaluation.sweeps import evaluate_sweep, part_shape, seen_shape, sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
+from scopereg.io.tracked_sweep import TrackedSweep
 
 SETTINGS = EvaluateSettings("real", magnitude=3, frames=1)
 SHAPE = (16, 32, 32)

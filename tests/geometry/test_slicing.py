@@ -7,17 +7,19 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import mtre_mm, rotation_error_deg, translation_error_mm
 from scopereg.geometry import (
     VoxelPoses,
     centred_axis,
     inside_fraction,
+    mtre_mm,
     place_plane,
     plane_points,
+    rotation_error_deg,
     rotation_from_euler_deg,
     sample_points,
     sample_poses,
     sample_slice,
+    translation_error_mm,
 )
 
 CAMUS, PROSTATE = (32, 128, 128), (40, 64, 64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,10 @@ from pathlib import Path
 import pytest
 from small_grids import SECONDS, Write, grid, rows_of
 
-from scopereg.cli import parse
+from scopereg.commands.grid import chosen
 from scopereg.errors import ScopeRegError
-from scopereg.grid import __main__ as bare
-from scopereg.grid.command import chosen
 from scopereg.grid.plan import expand
 from scopereg.grid.reading import read_plan
-from scopereg.options.training import GridOptions
 
 
 def test_a_part_of_a_plan(write_plan: Write) -> None:
@@ -46,23 +42,13 @@ def test_missing_data_are_told_once_before_the_first_run(
     assert not (output / "runs").exists()
 
 
-def test_a_bare_machine_has_the_same_options() -> None:
-    words = ["plan.yaml", "--data", "d", "-o", "o", "--only", "a", "b", "--set", "minutes=3", "--ray", "here:1"]
-    for given in ([], words, ["x", "--ray", "--list", "--gpus", "0.5", "--cpus", "2", "--retries", "1"]):
-        ours, theirs = parse("grid", given), vars(bare.parser().parse_args(given))
-        assert theirs.keys() == {entry.name for entry in dataclasses.fields(GridOptions)}
-        for name, value in vars(ours).items():
-            same = tuple(theirs[name]) if isinstance(theirs[name], list) else theirs[name]
-            assert same == value, name
-
-
 def test_a_grid_runs_where_little_is_installed(write_plan: Write, data: Path, output: Path) -> None:
     """Lightning itself loads yaml, so it comes first. Tables are then made elsewhere."""
     plan = write_plan(methods={"identity": None, "cross-attention-heads": {"batch": 4, "validate_every": 2}})
     absent = ("SimpleITK", "tyro", "ray", "rich", "scipy", "pydicom", "matplotlib", "pandas", "fvcore", "skimage")
     code = (
         f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
-        "from scopereg.grid.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+        "from scopereg.cli import main\nsys.exit(main(['grid', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", code, str(plan), "--data", str(data), "-o", str(output)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -22,7 +22,7 @@ def test_pictures_need_a_spacing(tmp_path: Path) -> None:
     path = write_bytes(tmp_path / "a.png", png_bytes(GREY))
     with pytest.raises(ScopeRegError, match="how large a pixel is") as caught:
         read_frame(path)
-    assert "--spacing" in caught.value.fix
+    assert "spacing_mm=" in caught.value.fix
     frame = read_frame(path, spacing_mm=(0.2, 0.3))
     assert np.allclose(frame.numpy(), GREY / 255)
     assert (frame.spacing_mm, frame.origin_mm) == ((0.2, 0.3), (0.0, 0.0))

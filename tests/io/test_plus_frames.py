@@ -76,7 +76,7 @@ def test_the_pixel_size_must_come_from_somewhere(tmp_path: Path) -> None:
     with pytest.raises(ScopeRegError, match="no transforms lead from Image") as caught:
         read_cine(path)
     assert "calibration=" in caught.value.fix
-    assert "--spacing" in caught.value.fix
+    assert "spacing_mm=" in caught.value.fix
     given = read_frame(path, spacing_mm=0.25, index=0)
     assert (given.spacing_mm, given.pose) == ((0.25, 0.25), None)
     with pytest.raises(ScopeRegError, match="by its calibration"):

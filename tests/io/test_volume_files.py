@@ -133,7 +133,7 @@ def test_files_without_a_voxel_size_are_asked_about(tmp_path: Path, name: str, h
     (tmp_path / name).write_bytes(header.encode() + bytes(range(8)))
     with pytest.raises(ScopeRegError, match="how large a voxel is") as caught:
         read_volume(tmp_path / name)
-    assert "--spacing" in caught.value.fix
+    assert "spacing_mm=" in caught.value.fix
     assert read_volume(tmp_path / name, spacing_mm=(1, 2, 3)).spacing_mm == (1, 2, 3)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,19 +14,13 @@ import pytest
 from scopereg import Frame, Pose
 
 sys.path.append(str(Path(__file__).parent))  # peers.py and soak.py, which are no tests
-from peers import wait_until
+from peers import assert_no_threads_left, wait_until
 
 
 @pytest.fixture(autouse=True)
 def _no_threads_left() -> Iterator[None]:
     yield
-    left: list[str] = []
-
-    def none_left() -> bool:
-        left[:] = [thread.name for thread in threading.enumerate() if thread.name.startswith("scopereg-live")]
-        return not left
-
-    assert wait_until(none_left, 1.0), left
+    assert_no_threads_left()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -23,6 +24,17 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def assert_no_threads_left() -> None:
+    """Whatever live started is ended."""
+    left: list[str] = []
+
+    def none_left() -> bool:
+        left[:] = [thread.name for thread in threading.enumerate() if thread.name.startswith("scopereg-live")]
+        return not left
+
+    assert wait_until(none_left, 1.0), left
 
 
 class Listening:

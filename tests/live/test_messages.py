@@ -251,7 +251,7 @@ def test_images_without_a_pixel_size_need_one() -> None:
     unplaced = placed(np.eye(4))
     with pytest.raises(MessageError, match="would measure 1 mm") as caught:
         frame_of(unplaced)
-    assert "--spacing" in caught.value.fix
+    assert "spacing_mm=" in caught.value.fix
     given = frame_of(unplaced, spacing_mm=(0.3, 0.4))
     assert (given.spacing_mm, given.pose, given.facts["spacing_from"]) == ((0.3, 0.4), None, "given")
     assert frame_of(unplaced, spacing_mm=1.0).spacing_mm == (1.0, 1.0)

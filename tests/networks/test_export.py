@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from scopereg.cli import main
+from scopereg.commands.export import ExportOptions, run
 from scopereg.errors import ScopeRegError
 from scopereg.networks import create
 from scopereg.networks import export as export_file
-from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export, run
+from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file, weights_sha256
-from scopereg.options.models import ExportOptions
 
 SHAPE = (11, 13, 22)  # nothing that a stride divides; exporters take their time over every token
 

@@ -10,21 +10,24 @@ import pytest
 import torch
 
 import scopereg
+from scopereg.commands.adapt import AdaptOptions
+from scopereg.commands.calibrate import CalibrateOptions
+from scopereg.commands.evaluate import EvaluateOptions
+from scopereg.commands.export import ExportOptions
+from scopereg.commands.live import LiveOptions
+from scopereg.commands.register import RegisterOptions
+from scopereg.commands.track import TrackOptions
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import mtre_mm
-from scopereg.geometry import VoxelPoses, sample_poses
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses
+from scopereg.images import Frame, Volume, pose_to_voxels, unit_range
 from scopereg.live.scene import Plan
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.options.evaluation import EvaluateOptions
-from scopereg.options.live import LiveOptions
-from scopereg.options.models import AdaptOptions, CalibrateOptions, ExportOptions
-from scopereg.options.registration import RegisterOptions, TrackOptions
 from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
-from scopereg.registration.model import Registrar, frame_on_grid, load, names, unit_range
+from scopereg.registration.model import Registrar, load, names
+from scopereg.registration.working_grid import frame_on_grid
 
 
 @pytest.fixture(scope="module")

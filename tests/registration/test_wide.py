@@ -14,11 +14,11 @@ import torch
 import scopereg
 from scopereg import io
 from scopereg.cli import main
+from scopereg.commands.evaluate import _lost, _summary
 from scopereg.data import phantom
+from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation import methods
-from scopereg.evaluation.evaluate import _lost, _summary
-from scopereg.evaluation.examples import CaseExamples
 from scopereg.evaluation.results import is_failure
 from scopereg.evaluation.runner import EvaluateSettings, Origin, case_rows
 from scopereg.geometry import Pose, VoxelPoses, sample_poses
@@ -182,7 +182,7 @@ def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Pa
     for method in ("simpleitk-mi", "start"):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             Locator(far.volume, method, wide=True)
-    with pytest.raises(ScopeRegError, match="--agreement"):
+    with pytest.raises(ScopeRegError, match="agreement="):
         Locator(far.volume, echo, wide=True, agreement=True)
     with pytest.raises(ScopeRegError, match="around the middle of the volume"):
         Locator(far.volume, echo, wide=True).locate(far.frame, far.true)

@@ -209,8 +209,10 @@ def test_a_frame_is_found_anywhere_in_a_large_volume(sized: Registrar, large: La
     assert found.method == "universal network, refined"
     assert 1 < 1 + len(found.alternatives) <= WideOptions().kept_windows
     assert all(found.similarity >= other.similarity for other in found.alternatives)
-    assert not any("--wide" in note for note in locator.notes)
-    assert any("this one has 80 x 72 x 136: --wide looks all over it" in n for n in Locator(large.volume, sized).notes)
+    assert not any("a wide search" in note for note in locator.notes)
+    assert any(
+        "this one has 80 x 72 x 136: a wide search looks all over it" in n for n in Locator(large.volume, sized).notes
+    )
     plain = locator.narrow().locate(frame)
     assert apart_mm(frame, plain.pose, true) > 10
     assert plain.ok is False

@@ -15,11 +15,11 @@ from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.methods import NetworkMethod
 from scopereg.geometry import Pose, rotation_from_euler_deg, sample_poses
-from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, unit_range
 from scopereg.registration import working_grid
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
-from scopereg.registration.model import Registrar, unit_range
+from scopereg.registration.model import Registrar
 from scopereg.registration.prepared_volume import case_on_grid
 from scopereg.registration.working_grid import FieldOfView, KnownSizes, WorkingGrid, depth_for, isotropic, padded
 

@@ -16,7 +16,7 @@ from ScopeRegLiveLib.address import (
     state_in_words,
 )
 
-from scopereg.options.live import LiveOptions
+from scopereg.commands.live import LiveOptions
 
 
 @pytest.mark.parametrize(

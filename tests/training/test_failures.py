@@ -53,7 +53,7 @@ def test_a_loss_that_is_no_number_is_told_with_what_helps(
     poisoned(monkeypatch, 1, "loss")
     with pytest.raises(ScopeRegError, match="the loss became nan within the 3 steps before step 3") as error:
         run(tiny_set(), folder)
-    assert "--learning-rate" in error.value.fix
+    assert "learning_rate=" in error.value.fix
     assert not (folder / MODEL).exists()
     assert not (folder / CHECKPOINT).exists()
 
@@ -78,7 +78,7 @@ def test_out_of_memory_names_the_batch(
     at_step(monkeypatch, step, fail)
     with pytest.raises(ScopeRegError, match="out of memory") as error:
         run(tiny_set(), folder)
-    assert "--batch" in error.value.fix
+    assert "batch=" in error.value.fix
     assert kept in error.value.what
     assert (folder / CHECKPOINT).exists() is (step == 4)
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from scopereg.data import phantom
-from scopereg.evaluation.metrics import mtre_mm
-from scopereg.geometry import VoxelPoses, sample_poses, sample_slice
+from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses, sample_slice
 from scopereg.networks import ScopeReg
 from scopereg.training.losses import pose_loss
 

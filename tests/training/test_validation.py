@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from scopereg.data.frames import PROTOCOLS
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import AcquiredFrames, VolumeSet
-from scopereg.evaluation.metrics import mtre_mm
-from scopereg.geometry import VoxelPoses, compose_poses, resample_volume, sample_poses, sample_slice
+from scopereg.geometry import VoxelPoses, compose_poses, mtre_mm, resample_volume, sample_poses, sample_slice
 from scopereg.networks import NetworkResult
 from scopereg.networks.passes import locate
 from scopereg.training.validation import (

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from scopereg.data.examples import case_examples
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import save_set
 from scopereg.data.worlds import WorldBatch, WorldRanges
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.examples import case_examples
 from scopereg.networks.weights import load_network, read_facts
 from scopereg.training import task as tasks
 from scopereg.training import worlds

@@ -10,12 +10,12 @@ import pytest
 from serving import NOTHING_SEARCHED, Served, next_message, replay, serve, small_volume
 from websockets.exceptions import InvalidStatus
 
+from scopereg.commands.page import open_page
 from scopereg.errors import ScopeRegError
 from scopereg.live.loop import Loop
 from scopereg.live.scene import Scene
 from scopereg.viewer.door import Door, check_token, is_loopback, new_token, visitor_of
 from scopereg.viewer.live_show import LiveShow, Rooms
-from scopereg.viewer.opening import open_page
 from scopereg.viewer.web import WebServer
 
 TOKEN = "a-good.token_1"
@@ -126,7 +126,7 @@ def test_what_other_machines_reach_needs_a_token() -> None:
 def test_a_bind_elsewhere_makes_a_token_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from scopereg.options.live import PageOptions
+    from scopereg.commands.shared import PageOptions
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     show = LiveShow(
@@ -167,6 +167,6 @@ def test_loopback_is_told_from_the_rest() -> None:
 def test_a_port_that_is_taken_is_told(served: Served) -> None:
     with pytest.raises(ScopeRegError, match="cannot listen") as error:
         WebServer(served.show, port=served.web.port)
-    assert "--port" in error.value.fix
+    assert "port=" in error.value.fix
     with pytest.raises(ScopeRegError, match="the port is 70000"):
         WebServer(served.show, port=70000)

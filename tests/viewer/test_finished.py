@@ -72,7 +72,7 @@ def test_a_table_needs_to_be_told_the_volume(done: Path) -> None:
     frames = (done / "images" / "frames",)
     with pytest.raises(ScopeRegError, match="does not name its volume") as error:
         finished.open(Images(frames, spacing_mm=(0.5, 0.6)))
-    assert "--volume" in error.value.fix
+    assert "volume=" in error.value.fix
     result = finished.open(Images(frames, done / "images" / "volume.nii.gz", spacing_mm=(0.5, 0.6)))
     assert result.frame is not None
     assert math.isfinite(result.similarity)
@@ -113,7 +113,7 @@ def test_images_that_are_missing_or_others_are_told(done: Path, tmp_path: Path) 
     (finished,) = read_results([done / "json" / "pose0.json"])
     with pytest.raises(ScopeRegError, match=r"f0\.png is not found") as missing:
         finished.open(Images((tmp_path,)))
-    assert "--data" in missing.value.fix
+    assert "data=" in missing.value.fix
     (tmp_path / "f0.png").write_bytes((done / "images" / "frames" / "f1.png").read_bytes())
     with pytest.raises(ScopeRegError, match="other pixels"):
         finished.open(Images((tmp_path, done / "images")))

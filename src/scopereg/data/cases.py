@@ -87,8 +87,7 @@ class SetPlan:
             raise ScopeRegError(
                 f"{len(lacking)} of {len(self.cases)} cases have no labels: {listed(lacking)}",
                 where=str(self.root),
-                fix="add them, leave these cases out (skip_bad=True, --skip-bad), or load all without labels "
-                "(labels=False, --no-labels)",
+                fix="add them, leave these cases out (skip_bad=True), or load all without labels (labels=False)",
             )
         kept = tuple(case for case in self.cases if case.labels is not None)
         return replace(self, cases=kept, skipped=self.skipped | dict.fromkeys(lacking, "no labels"))
@@ -208,7 +207,7 @@ def settle(plan: SetPlan, records: Mapping[str, CaseRecord], bad: Mapping[str, s
         raise ScopeRegError(
             f"no case is good; the first of {len(skipped)}: {next(iter(skipped.values()), 'none was found')}",
             where=str(plan.root),
-            fix="load one of them with skip_bad=False (without --skip-bad) to see where it fails",
+            fix="load one of them with skip_bad=False to see where it fails",
         )
     notes: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
@@ -241,9 +240,9 @@ def _cannot_read(error: OSError, case: CaseFiles) -> ScopeRegError:
 
 def _bad_cases(plan: SetPlan, bad: Mapping[str, str], turned: bool) -> ScopeRegError:
     named = [f"{name} ({reason})" for name, reason in bad.items()]
-    fix = "mend them and go on, or leave them out (skip_bad=True, --skip-bad)"
+    fix = "mend them and go on, or leave them out (skip_bad=True)"
     if turned:
-        fix += "; if only their headers are wrong, take all as stored (any_orientation=True, --any-orientation)"
+        fix += "; if only their headers are wrong, take all as stored (any_orientation=True)"
     return ScopeRegError(
         f"{len(bad)} of {len(plan.cases)} cases cannot be used: {listed(named)}", where=str(plan.root), fix=fix
     )

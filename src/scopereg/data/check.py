@@ -1,46 +1,28 @@
-"""`scopereg data check`: what a folder of data holds, what is wrong with it, and how to train on it."""
+"""Check: what a folder of data holds, what is wrong with it, and how to train on it."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from scopereg.data.cases import existing_folder
 from scopereg.data.fingerprint import FileFacts, Problem, survey
 from scopereg.data.folder import FileGrid
 from scopereg.data.folds import read_folds
 from scopereg.data.journal import NAME as JOURNAL
 from scopereg.data.journal import finished_cases
 from scopereg.data.poses import read_poses
-from scopereg.data.proposal import Proposal, propose, propose_for
+from scopereg.data.proposal import Proposal, Usual, propose, propose_for
 from scopereg.data.store import MANIFEST, VolumeSet, open_set
-from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
-from scopereg.options.data import CheckOptions
-from scopereg.progress import counting
-
-_MOST_ROWS = 20
-_TITLES = {
-    "camus": "CAMUS as published",
-    "muregpro": "mu-RegPro as published",
-    "folder": "a folder of volumes",
-    "prepared": "a prepared set",
-    "unfinished": "a set whose preparation was interrupted",
-    "unknown": "nothing that is known",
-}
 
 
 @dataclass
 class Report:
-    """What is printed, as tables or as JSON."""
+    """What is told of a folder."""
 
     path: str
     layout: str
@@ -51,26 +33,12 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     proposal: Proposal | None = None
-    commands: list[str] = field(default_factory=list)
 
 
-def run(options: CheckOptions) -> int:
-    if options.path is None:
-        raise ScopeRegError("no folder is given", where="data check", fix="name one: scopereg data check FOLDER")
-    path = existing_folder(options.path)
-    with counting("reading", quiet=options.json) as progress:
-        report = look_at(path, full=options.full, workers=options.workers or usable_cores(), progress=progress)
-    if options.json:
-        print(json.dumps({"ok": not report.problems, **asdict(report)}, indent=1))
-    else:
-        _show(report, Console())
-    return 1 if report.problems else 0
-
-
-def look_at(path: Path, *, full: bool = False, workers: int = 1, progress: Any = None) -> Report:
-    """Everything that is told of a folder."""
+def look_at(path: Path, usual: Usual, *, full: bool = False, workers: int = 1, progress: Any = None) -> Report:
+    """Everything that is told of a folder; what to train it with is proposed from what is `usual`."""
     if (path / MANIFEST).is_file():
-        return _of_set(path)
+        return _of_set(path, usual)
     if (path / JOURNAL).is_file():
         done, total = finished_cases(path)
         words = f"{done} of {total} cases are done: run the same scopereg data prepare again to go on"
@@ -84,8 +52,7 @@ def look_at(path: Path, *, full: bool = False, workers: int = 1, progress: Any =
     report.files, report.problems, report.remarks = list(tree.files), list(tree.problems), list(tree.remarks)
     grids = [grid for facts in tree.files if (grid := _grid(facts)) is not None]
     if grids:
-        report.proposal = propose(tree.layout, grids)
-        report.commands = _commands(tree.layout, path, report.proposal, bool(tree.problems))
+        report.proposal = propose(tree.layout, grids, usual)
     return report
 
 
@@ -120,18 +87,7 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
     return dict(Counter(values).most_common())
 
 
-def _commands(layout: str, path: Path, proposal: Proposal, bad: bool) -> list[str]:
-    grid = f" --shape {' '.join(map(str, proposal.shape))} --spacing-mm {proposal.spacing_mm:g}"
-    own = grid if layout == "folder" else ""
-    skip = " --skip-bad" if bad else ""
-    return [f"scopereg data prepare {layout} {path}{own}{skip} -o PREPARED", _train_command(layout, proposal)]
-
-
-def _train_command(layout: str, proposal: Proposal, data: str = "PREPARED") -> str:
-    return f"scopereg train {layout} --data {data} --magnitude {proposal.magnitude:g} --batch {proposal.batch}"
-
-
-def _of_set(path: Path) -> Report:
+def _of_set(path: Path, usual: Usual) -> Report:
     """A prepared set: every byte is read and compared with the hashes in its manifest."""
     report = Report(str(path), "prepared")
     try:
@@ -154,9 +110,7 @@ def _of_set(path: Path) -> Report:
     report.remarks += [f"{word}: {len(names)} volumes" for word, names in facts.get("notes", {}).items()]
     report.remarks += [f"left out: {name} ({reason})" for name, reason in facts.get("skipped", {}).items()]
     report.problems += _companion_problems(path, volumes)
-    report.proposal = propose_for(volumes.shape, volumes.spacing_mm)
-    known = volumes.name if volumes.name in ("camus", "muregpro") else "folder"
-    report.commands = [_train_command(known, report.proposal, str(path))]
+    report.proposal = propose_for(volumes.shape, volumes.spacing_mm, usual)
     return report
 
 
@@ -182,100 +136,3 @@ def _check_splits(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None
 def _check_poses(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None:
     for key in facts["sha256"]:
         read_poses(path, facts, float(key.removeprefix("pm")))
-
-
-def _show(report: Report, console: Console) -> None:
-    console.print(f"[bold]{escape(report.path)}: {_TITLES[report.layout]}[/]", soft_wrap=True, highlight=False)
-    table = Table(show_header=False)
-    if report.cases:
-        table.add_row("cases", f"{report.cases} of {report.patients} patients")
-    rows = _rows if report.files else _set_rows
-    for key, value in rows(report.summary):
-        table.add_row(key, escape(value))
-    if table.row_count:
-        console.print(table)
-    if (files := _file_table(report.files)).row_count:
-        console.print(files)
-    for remark in report.remarks[:_MOST_ROWS]:
-        console.print(f"[yellow]remark[/]  {escape(remark)}", soft_wrap=True)
-    for where, what in report.problems[:_MOST_ROWS]:
-        console.print(f"[red]problem[/] {escape(where)}: {escape(what)}", soft_wrap=True)
-    more = max(0, len(report.problems) - _MOST_ROWS)
-    count = len(report.problems)
-    words = f"{count} problem{'s' if count > 1 else ''}" + (f", {more} more with --json" if more else "")
-    console.print(f"[red]{words}[/]" if report.problems else "[green]no problems[/]")
-    if report.proposal is not None:
-        _show_proposal(report, console)
-
-
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Lines of the summary table of files."""
-    rows = [("size", f"{summary['bytes'] / 1e6:.0f} MB")]
-    for title in ("images", "labels"):
-        part = summary[title]
-        if not part["files"]:
-            rows.append((title, "none"))
-            continue
-        rows.append((title, str(part["files"])))
-        rows += [(f"  {key}", _distinct(part[key])) for key in ("shape", "spacing_mm", "orientation", "numbers")]
-        if part["read"]:
-            rows.append(("  values", f"{part['lowest']:g} to {part['highest']:g}, in {part['read']} files"))
-    return [(key.replace("_mm", ", mm"), value) for key, value in rows]
-
-
-def _set_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Lines of the summary table of a prepared set."""
-    if not summary:
-        return []
-    grid = f"{' x '.join(map(str, summary['shape']))} at {summary['spacing_mm']:g} mm"
-    rows = [("name", summary["name"]), ("volumes", grid), ("margin", " x ".join(map(str, summary["margin"])))]
-    labels = summary["labels"]
-    rows.append(("labels", "none" if labels is None else "yes" if labels is True else ", ".join(labels)))
-    shown = {"name", "shape", "spacing_mm", "margin", "labels", "classes"}
-    own = {key: value for key, value in summary["parameters"].items() if key not in shown and value is not None}
-    words = [f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}" for key, value in own.items()]
-    rows.append(("prepared with", ", ".join(words)))
-    if summary["splits"]:
-        rows.append(("folds", "\n".join(summary["splits"]["rules"])))
-    if poses := summary["evaluation_poses"]:
-        sizes = ", ".join(key.removeprefix("pm") for key in poses["sha256"])
-        rows.append(("evaluation poses", f"{poses['frames']} of each volume at +-{sizes}"))
-    return rows
-
-
-def _distinct(counts: dict[str, int], most: int = 4) -> str:
-    """Values with how many files have them, the most common of many."""
-    shown = [f"{value} ({count})" for value, count in list(counts.items())[:most]]
-    return "\n".join([*shown, *([f"{len(counts) - most} others"] if len(counts) > most else [])])
-
-
-def _file_table(files: Sequence[FileFacts]) -> Table:
-    """Every file if they are few, else those with a problem."""
-    shown = list(files) if len(files) <= _MOST_ROWS else [facts for facts in files if facts.problem][:_MOST_ROWS]
-    left = len(files) - len(shown)
-    table = Table(caption=f"{left} files more with --json" if left else None)
-    table.add_column("file", overflow="fold")
-    for title in ("shape", "mm", "axes", "values"):
-        table.add_column(title)
-    for facts in shown:
-        values = "" if facts.lowest is None else f"{facts.lowest:g} to {facts.highest:g}"
-        spacing = " x ".join(f"{s:.3g}" for s in facts.spacing_mm)
-        table.add_row(escape(facts.file), " x ".join(map(str, facts.shape)), spacing, facts.orientation, values)
-    return table
-
-
-def _show_proposal(report: Report, console: Console) -> None:
-    proposal = report.proposal
-    assert proposal is not None
-    table = Table("to train with", "", "by which rule")
-    values = {
-        "shape": " x ".join(map(str, proposal.shape)),
-        "spacing_mm": f"{proposal.spacing_mm:g} mm",
-        "magnitude": f"{proposal.magnitude:g} voxels, degrees",
-        "batch": f"{proposal.batch} frames",
-    }
-    for key, value in values.items():
-        table.add_row(key.removesuffix("_mm"), value, proposal.rules[key])
-    console.print(table)
-    for command in report.commands:
-        console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)

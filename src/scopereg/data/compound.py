@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scopereg.data.sweep import WORLD, TrackedSweep
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Volume
+from scopereg.io.tracked_sweep import WORLD, TrackedSweep
 
 SHAPE = (64, 128, 128)
 BRIDGE_MM = 12.0

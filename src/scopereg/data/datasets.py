@@ -110,7 +110,7 @@ def _kept_phantoms(
         raise ScopeRegError(
             f"the phantoms there were made with other options: {', '.join(changed)}",
             where=str(keep),
-            fix="use the same options, another folder (-o), or remove that one",
+            fix="use the same options, another folder (output=), or remove that one",
         )
     return volumes
 

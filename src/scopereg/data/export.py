@@ -1,90 +1,77 @@
-"""`scopereg data phantom` and `data worlds`: patients that never were, as files that any viewer opens."""
+"""Export: phantom patients and random worlds as files that any viewer opens."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from scopereg.data import phantom
+from scopereg.data.frames import Protocol
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.devices import resolve_device
-from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.io.files import output_folder, write_bytes, write_text
+from scopereg.io.files import write_bytes, write_text
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.volumes import write_labels, write_volume
-from scopereg.options.data import PhantomOptions, WorldsOptions
 from scopereg.provenance import provenance, tensors_sha256
 
 
-def run(options: PhantomOptions) -> int:
-    """Write phantom patients."""
-    return _write_all(options, options.anatomy, write_patient)
-
-
-def run_worlds(options: WorldsOptions) -> int:
-    """Write random worlds."""
-    return _write_all(options, "world", write_world)
-
-
-Options = TypeVar("Options", PhantomOptions, WorldsOptions)
-
-
-def _write_all(options: Options, name: str, write: Callable[[Path, Options, int], None]) -> int:
-    console = Console()
-    if options.count < 1:
-        raise ScopeRegError(f"{options.count} patients", where="--count", fix="ask for at least one")
-    if options.frames < 0:
-        raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for none (0) or more")
-    folder = output_folder(options.output)
-    for index in track(range(options.count), f"{name}s", console=console, transient=True):
-        write(folder / f"{name}{options.seed + index:04d}", options, options.seed + index)
-    console.print(f"{options.count} {name}{'' if options.count == 1 else 's'} in {folder}", soft_wrap=True)
-    return 0
-
-
-def write_patient(folder: Path, options: PhantomOptions, seed: int) -> None:
+def write_patient(
+    folder: Path,
+    anatomy: str,
+    seed: int,
+    *,
+    frames: int,
+    magnitude: float,
+    protocol: Protocol,
+    shape: tuple[int, int, int] | None = None,
+    spacing_mm: float | None = None,
+    device: str = "auto",
+) -> None:
     """volume.nii.gz, labels.nii.gz, frame_N.png and patient.json (spacing, poses, label names, how it was made)."""
-    device = resolve_device(options.device)
-    patient = phantom.create(
-        options.anatomy, seed=seed, shape=options.shape, spacing_mm=options.spacing_mm, device=str(device)
-    )
+    made_on = resolve_device(device)
+    patient = phantom.create(anatomy, seed=seed, shape=shape, spacing_mm=spacing_mm, device=str(made_on))
     volume = patient.volume.to("cpu")
     write_labels(volume, folder / "labels.nii.gz")
     drawn, images = None, torch.empty(0)
-    if options.frames > 0:
+    if frames > 0:
         generator = torch.Generator().manual_seed(seed)
-        drawn = sample_poses(options.frames, options.magnitude, patient.shape, generator)
-        images = patient.acquire(*drawn, protocol=options.protocol, seed=seed).images.cpu()
+        drawn = sample_poses(frames, magnitude, patient.shape, generator)
+        images = patient.acquire(*drawn, protocol=protocol, seed=seed).images.cpu()
     labels = {str(number): name for number, name in patient.label_names.items()}
-    told = {"anatomy": options.anatomy, "protocol": options.protocol, "labels": labels}
-    _write_case(folder / "patient.json", volume, images, drawn, told, seed, device)
+    told = {"anatomy": anatomy, "protocol": protocol, "labels": labels}
+    _write_case(folder / "patient.json", volume, images, drawn, told, seed, made_on)
 
 
-def write_world(folder: Path, options: WorldsOptions, seed: int) -> None:
+def write_world(
+    folder: Path,
+    seed: int,
+    *,
+    frames: int,
+    magnitude: float,
+    shape: tuple[int, int, int],
+    device: str = "auto",
+) -> None:
     """volume.nii.gz, frame_N.png and world.json (spacing, poses, how it was made)."""
-    device = resolve_device(options.device)
+    made_on = resolve_device(device)
     made = make_worlds(
         1,
         seed=seed,
-        frames=max(options.frames, 1),
-        magnitude=options.magnitude,
-        shape=options.shape,
-        device=device,
+        frames=max(frames, 1),
+        magnitude=magnitude,
+        shape=shape,
+        device=made_on,
     )
     volume = Volume(made.images[0].float() / 255, made.spacing_mm)
     assert made.frames is not None
     drawn = VoxelPoses(made.frames.rotation[0], made.frames.translation[0])
-    images = made.frames.images[0, : options.frames].float() / 255
-    _write_case(folder / "world.json", volume, images, drawn, {"anatomy": "world"}, seed, device)
+    images = made.frames.images[0, :frames].float() / 255
+    _write_case(folder / "world.json", volume, images, drawn, {"anatomy": "world"}, seed, made_on)
 
 
 def _write_case(

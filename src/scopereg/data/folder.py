@@ -261,8 +261,7 @@ def _one_shape(natural: dict[str, Shape], size: int | None, margin: Shape, root:
         raise ScopeRegError(
             f"{count} of {len(shapes)} volumes have {_by(usual)} voxels, but not {listed(odd)}",
             where=str(root),
-            fix=f"crop or pad all to one shape, for instance shape=({', '.join(smallest)}) "
-            f"(--shape {' '.join(smallest)}), or remove them",
+            fix=f"crop or pad all to one shape, for instance shape=({', '.join(smallest)}), or remove them",
         )
     depth, height, width = (n - 2 * m for n, m in zip(usual, margin, strict=True))
     if size is not None:

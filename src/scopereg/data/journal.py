@@ -106,7 +106,7 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path
         raise ScopeRegError(
             f"what was prepared there differs: {'; '.join(differing)}",
             where=str(folder),
-            fix="use the same options and files, another folder (-o), or start again (--fresh)",
+            fix="use the same options and files, another folder (output=), or start again (fresh=True)",
         )
 
 
@@ -125,7 +125,9 @@ def _lock(file: IO[str], folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ScopeRegError(
-            "another process is preparing data there", where=str(folder), fix="wait for it, or use another folder (-o)"
+            "another process is preparing data there",
+            where=str(folder),
+            fix="wait for it, or use another folder (output=)",
         ) from None
     except OSError:  # a file system without locks
         return

@@ -33,7 +33,7 @@ from scopereg.io.files import output_folder
 
 SPLITS = "splits.json"
 POSES = "poses.npz"
-_ANEW = "prepare into another folder (-o), or start again (--fresh)"
+_ANEW = "prepare into another folder (output=), or start again (fresh=True)"
 
 
 def prepare_set(
@@ -65,7 +65,7 @@ def prepare_set(
         raise ScopeRegError(
             f"cannot write there: {error.strerror or error}",
             where=str(folder),
-            fix="make room or choose another folder (-o); what is finished is kept, the same command goes on with it",
+            fix="make room or choose another folder (output=); what is finished is kept, and the same command goes on",
         ) from error
     return open_set(folder, verify=False)
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scopereg.data import camus, muregpro
 from scopereg.data.folder import MIN_SIZE, FileGrid, eights
 from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.geometry import MIN_INSIDE, inside_fraction, sample_poses
-from scopereg.training.settings import TrainSettings
 
 USUAL_SIZE = 128
 LARGE_SIZE = 192  # in-plane voxels beyond which a coarser grid is proposed
 _USUAL_VOXELS = 32 * USUAL_SIZE * USUAL_SIZE
 _DRAWS = 256
 Shape = tuple[int, int, int]
+
+
+class Usual(NamedTuple):
+    """What is trained with where nothing speaks against it."""
+
+    magnitude: float  # largest pose offset, in voxels and degrees
+    batch: int  # frames, in volumes of 32 x 128 x 128 voxels
+    frames_per_volume: int
 
 
 @dataclass(frozen=True)
@@ -30,21 +38,21 @@ class Proposal:
     rules: dict[str, str]
 
 
-def propose(layout: str, grids: Sequence[FileGrid]) -> Proposal:
+def propose(layout: str, grids: Sequence[FileGrid], usual: Usual) -> Proposal:
     """A proposal for a dataset as published, or for volumes of these grids."""
     if layout == "camus":
         shape: Shape = (32, USUAL_SIZE, USUAL_SIZE)
         rule = "as published: 32 frames, the central 78.8 mm in 128 pixels; --size 192, 384 and 512 are published too"
-        return _with_magnitude(shape, camus.FIELD_MM / USUAL_SIZE, {"shape": rule, "spacing_mm": rule})
+        return _with_magnitude(shape, camus.FIELD_MM / USUAL_SIZE, {"shape": rule, "spacing_mm": rule}, usual)
     if layout == "muregpro":
         rule = "as published: two halves of each case, next to the probe"
-        return _with_magnitude(muregpro.SHAPE, muregpro.SPACING_MM, {"shape": rule, "spacing_mm": rule})
-    return _with_magnitude(*_common_grid(grids))
+        return _with_magnitude(muregpro.SHAPE, muregpro.SPACING_MM, {"shape": rule, "spacing_mm": rule}, usual)
+    return _with_magnitude(*_common_grid(grids), usual)
 
 
-def propose_for(shape: Shape, spacing_mm: float) -> Proposal:
+def propose_for(shape: Shape, spacing_mm: float, usual: Usual) -> Proposal:
     """A proposal for a set that has its grid already."""
-    return _with_magnitude(shape, spacing_mm, {"shape": "that of the set", "spacing_mm": "that of the set"})
+    return _with_magnitude(shape, spacing_mm, {"shape": "that of the set", "spacing_mm": "that of the set"}, usual)
 
 
 def _common_grid(grids: Sequence[FileGrid]) -> tuple[Shape, float, dict[str, str]]:
@@ -68,8 +76,7 @@ def _common_shape(grids: Sequence[FileGrid], spacing_mm: float) -> Shape:
     return depth, height, width
 
 
-def _with_magnitude(shape: Shape, spacing_mm: float, rules: dict[str, str]) -> Proposal:
-    usual = TrainSettings()
+def _with_magnitude(shape: Shape, spacing_mm: float, rules: dict[str, str], usual: Usual) -> Proposal:
     magnitude = int(usual.magnitude)
     while magnitude > 1 and _share_inside(shape, magnitude) < 0.5:
         magnitude -= 1

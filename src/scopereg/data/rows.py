@@ -121,5 +121,5 @@ class RowFiles:
             raise ScopeRegError(
                 f"{name} need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free",
                 where=str(self.folder),
-                fix="choose a folder on another disk (-o), a smaller --size, or make room",
+                fix="choose a folder on another disk (output=), a smaller size=, or make room",
             )

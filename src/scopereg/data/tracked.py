@@ -16,10 +16,10 @@ from torch import Tensor
 
 from scopereg.data.compound import SHAPE, CompoundedVolume, compound
 from scopereg.data.grids import PERCENTILES, regrid
-from scopereg.data.sweep import WORLD, TrackedSweep
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels, seen_from
+from scopereg.io.tracked_sweep import WORLD, TrackedSweep
 
 
 @dataclass(frozen=True, eq=False)

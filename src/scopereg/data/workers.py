@@ -52,7 +52,7 @@ def in_parallel(
             raise ScopeRegError(
                 f"one of {workers} processes died, perhaps for want of memory",
                 where="workers",
-                fix="run the same command again with fewer --workers: what was finished is kept",
+                fix="run the same command again with fewer workers=: what was finished is kept",
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)

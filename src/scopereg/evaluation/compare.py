@@ -1,4 +1,4 @@
-"""Compare: results of several methods as tables, with tests and intervals; the verb `scopereg compare`."""
+"""Compare: results of several methods as tables, with tests and intervals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from scopereg import __version__
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.evaluation.beside import published_block, published_tables
 from scopereg.evaluation.groups import START, Group, group_results
-from scopereg.evaluation.metrics import SUCCESS_MM
-from scopereg.evaluation.results import FrameResult, is_failure, read_many
+from scopereg.evaluation.results import FrameResult, is_failure
 from scopereg.evaluation.statistics import (
     Interval,
     SignedRank,
@@ -29,8 +28,8 @@ from scopereg.evaluation.statistics import (
     tail,
 )
 from scopereg.evaluation.tables import MARK, Block, Cell, Column, Table, cell_text, csv_text, latex, markdown
-from scopereg.io.files import output_folder, write_text
-from scopereg.options.evaluation import CompareOptions
+from scopereg.geometry import SUCCESS_MM
+from scopereg.io.files import write_text
 from scopereg.provenance import command_line
 
 _METHOD = Column("method", "Method", brief=True)
@@ -189,25 +188,6 @@ def statistics_table(group: Group, reference: str) -> Table:
     return Table("statistics", f"{reference} against the other methods: {group.label}", STATISTICS, blocks, notes)
 
 
-def run(options: CompareOptions) -> int:
-    """The verb: tables on the terminal and in files."""
-    _check_output(options)
-    tables = compare(
-        read_many(options.results),
-        reference=options.reference,
-        intersect=options.intersect,
-        with_published=options.with_published,
-    )
-    paths = write_tables(tables, output_folder(options.output), options.format)
-    console = Console()
-    for table in tables:
-        if table.name == "main":
-            print_table(table, console)
-    for path in paths:
-        console.print(escape(str(path)), soft_wrap=True)
-    return 0
-
-
 def write_tables(tables: Sequence[Table], folder: Path, form: str = "all") -> list[Path]:
     """comparison.md, comparison.tex, and one .csv for each kind of table; the paths written."""
     made = f"Made with scopereg {__version__}: `{command_line()}`"
@@ -325,19 +305,7 @@ def choose_reference(rows: Sequence[FrameResult], wanted: str | None) -> str:
     if wanted not in methods:
         raise ScopeRegError(
             f"no results of {wanted!r}{did_you_mean(wanted, methods)}",
-            where="--reference",
+            where="reference=",
             fix=f"use one of: {', '.join(methods)}",
         )
     return wanted
-
-
-def _check_output(options: CompareOptions) -> None:
-    """Tables within a folder of results would be read as results the next time."""
-    output = options.output.resolve()
-    for path in options.results:
-        if path.is_dir() and (output == path.resolve() or path.resolve() in output.parents):
-            raise ScopeRegError(
-                f"lies in {path}, whose .csv files are all read as results",
-                where=f"--output {options.output}",
-                fix="choose a folder outside of it",
-            )

@@ -103,12 +103,12 @@ class Runner(NamedTuple):
 def forms_of(methods: Sequence[str]) -> list[Form]:
     """Rows of these methods; what ratios compare with comes first."""
     if not methods:
-        raise ScopeRegError("no method is named", where="--methods", fix=f"use some of: {', '.join(METHODS)}")
+        raise ScopeRegError("no method is named", where="methods=", fix=f"use some of: {', '.join(METHODS)}")
     for name in methods:
         if name not in METHODS:
             raise ScopeRegError(
                 f"unknown method {name!r}{did_you_mean(name, METHODS)}",
-                where="--methods",
+                where="methods=",
                 fix=f"use some of: {', '.join(METHODS)}",
             )
     chosen = sorted(dict.fromkeys(methods), key=lambda name: name != FIRST[0])

@@ -81,7 +81,7 @@ def _pair(dataset: str, protocol: str, magnitude: float, methods: dict[str, Fram
             raise ScopeRegError(
                 f"the methods do not have the same frames: {said}; {len(common)} are common to all",
                 where=where,
-                fix="evaluate them on the same frames" + (", or pass --intersect" if common else ""),
+                fix="evaluate them on the same frames" + (", or pass intersect=True" if common else ""),
             )
         notes.append(f"Only the {len(common)} frames that all methods have are compared; there were: {said}.")
     places = sorted(common)

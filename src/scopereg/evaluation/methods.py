@@ -287,7 +287,7 @@ def create(name: str, device: str = "auto") -> Method:
     if not known or (passes and not (passes.isdigit() and 1 <= int(passes) <= 9)):
         raise ScopeRegError(
             f"unknown method {name!r}{did_you_mean(base, names())}",
-            where="--method",
+            where="methods=",
             fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
             f":{WIDE_SEARCH} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses",
         )

@@ -1,82 +1,43 @@
-"""How good a registration is, frame by frame: pose errors in mm and degrees, overlap, surface distance, likeness.
+"""How good a registration is, frame by frame: overlap, surface distance, likeness, and all metrics at once.
 
-All functions take a batch, give one number per frame (B,), and run on any device. Poses are `VoxelPoses` in centred
-voxels. What has no answer is an error that names the frames, or NaN where the caller asks for it by name.
+All functions take a batch, give one number per frame (B,), and run on any device. Errors of poses, in mm and degrees,
+are in `scopereg.geometry`. What has no answer is an error that names the frames, or NaN where the caller asks for it
+by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, geodesic_angle_deg, is_rotation, sample_slice
+from scopereg.geometry import (
+    SUCCESS_MM,
+    VoxelPoses,
+    geodesic_error_deg,
+    mtre_mm,
+    rotation_error_deg,
+    sample_slice,
+    translation_error_mm,
+)
+from scopereg.geometry.pose_errors import refuse_rows, spacing_per_frame
 from scopereg.geometry.slicing import Padding
+from scopereg.ops.ssim import WINDOW, ssim_unchecked
 
 Undefined = Literal["raise", "nan"]
 
-SUCCESS_MM = 3.0
-SSIM_WINDOW, _SIGMA = 11, 1.5  # SSIM's Gaussian
 _MAX_DISTANCES = 2**22  # surface distances held at once
-
-
-def target_points(
-    slice_shape: tuple[int, int], *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """The five targets (5, 3) of mTRE in centred voxels: the centre, then the corners at +-trunc(0.9 (N-1))/2."""
-    if len(slice_shape) != 2 or min(slice_shape) < 1:
-        raise ScopeRegError(
-            f"the slice shape is {tuple(slice_shape)}", where="target_points(slice_shape)", fix="pass (H, W) in pixels"
-        )
-    y, x = (9 * (size - 1) // 10 / 2 for size in slice_shape)
-    points = [(0.0, 0.0, 0.0), (-x, -y, 0.0), (x, -y, 0.0), (-x, y, 0.0), (x, y, 0.0)]
-    return torch.tensor(points, device=device, dtype=dtype)
-
-
-def mtre_mm(
-    predicted: VoxelPoses, true: VoxelPoses, slice_shape: tuple[int, int], spacing_mm: float | Tensor
-) -> Tensor:
-    """Mean target registration error (B,) in mm: mean distance of the five targets of a slice (H, W).
-
-    `spacing_mm` is one number or one per frame (B,). Poses that are not finite or not rigid are an error.
-    """
-    predicted, true = _pose_pair(predicted, true, "mtre_mm")
-    spacing = _spacing(spacing_mm, predicted.translation, "mtre_mm")
-    points = target_points(slice_shape, device=predicted.rotation.device, dtype=predicted.rotation.dtype)
-    # R p as sums of products: a matmul would lose digits under TF32 or autocast.
-    turned = ((predicted.rotation - true.rotation)[:, None] * points[:, None, :]).sum(-1)  # (B, 5, 3)
-    offset = (predicted.translation - true.translation)[:, None]
-    return torch.linalg.vector_norm(turned + offset, dim=-1).mean(-1) * spacing
-
-
-def translation_error_mm(predicted: VoxelPoses, true: VoxelPoses, spacing_mm: float | Tensor) -> Tensor:
-    """Distance (B,) in mm between the two translations, that is between the slice centres."""
-    predicted, true = _pose_pair(predicted, true, "translation_error_mm")
-    spacing = _spacing(spacing_mm, predicted.translation, "translation_error_mm")
-    return torch.linalg.vector_norm(predicted.translation - true.translation, dim=-1) * spacing
-
-
-def rotation_error_deg(predicted: VoxelPoses, true: VoxelPoses) -> Tensor:
-    """L2 norm (B,) in degrees of the difference of the Euler angles (R = Rz Ry Rx), each taken the short way round."""
-    predicted, true = _pose_pair(predicted, true, "rotation_error_deg")
-    difference = euler_deg_from_rotation(predicted.rotation) - euler_deg_from_rotation(true.rotation)
-    return torch.linalg.vector_norm(torch.remainder(difference + 180, 360) - 180, dim=-1)
-
-
-def geodesic_error_deg(predicted: VoxelPoses, true: VoxelPoses) -> Tensor:
-    """Angle (B,) in degrees of the one rotation that takes the predicted to the true orientation."""
-    predicted, true = _pose_pair(predicted, true, "geodesic_error_deg")
-    return geodesic_angle_deg(predicted.rotation, true.rotation)
 
 
 def is_success(mtre: Tensor, threshold_mm: float = SUCCESS_MM) -> Tensor:
     """Whether (B,) the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
-    _refuse(~torch.isfinite(mtre), "the mTRE is NaN or infinite", "is_success(mtre)", "compute it from finite poses")
+    refuse_rows(
+        ~torch.isfinite(mtre), "the mTRE is NaN or infinite", "is_success(mtre)", "compute it from finite poses"
+    )
     return mtre <= threshold_mm
 
 
@@ -104,7 +65,7 @@ def hd95_mm(predicted: Tensor, true: Tensor, spacing_mm: float | Tensor, *, empt
     class in both maps is an error, or NaN with `empty="nan"`.
     """
     pixels = _mean_over_classes(_hd95_pixels, predicted, true, empty, "hd95_mm")
-    return pixels * _spacing(spacing_mm, pixels, "hd95_mm")
+    return pixels * spacing_per_frame(spacing_mm, pixels, "hd95_mm")
 
 
 def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Tensor:
@@ -116,7 +77,9 @@ def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Te
     first, second = (image.flatten(1) for image in _image_pair(predicted, true, "ncc"))
     undefined = _is_constant(first) | _is_constant(second)
     if constant != "nan":
-        _refuse(undefined, "an image is constant, correlation is undefined", "ncc", 'pass constant="nan" to get NaN')
+        refuse_rows(
+            undefined, "an image is constant, correlation is undefined", "ncc", 'pass constant="nan" to get NaN'
+        )
     first, second = (image - image.mean(1, keepdim=True) for image in (first, second))
     # Correlation does not feel a factor, squares of very small or large values do.
     first, second = (image / image.abs().amax(1, keepdim=True) for image in (first, second))
@@ -134,23 +97,6 @@ def ssim(predicted: Tensor, true: Tensor, *, data_range: float = 1.0) -> Tensor:
     first, second = _image_pair(predicted, true, "ssim")
     _check_ssim(first, second, data_range)
     return ssim_unchecked(first, second, data_range)
-
-
-def ssim_unchecked(first: Tensor, second: Tensor, data_range: float = 1.0) -> Tensor:
-    """SSIM (B,) of images (B, H, W) without a look at their values, so that a graph can record it."""
-    # Variances do not feel a shift of the grey values, but their rounding does: measured about the image's mean.
-    level_1, level_2 = (image.mean((1, 2), keepdim=True) for image in (first, second))
-    first, second = first - level_1, second - level_2
-    mean_1, mean_2, square_1, square_2, product = (
-        _gaussian_valid(image) for image in (first, second, first * first, second * second, first * second)
-    )
-    variance_1, variance_2 = square_1 - mean_1**2, square_2 - mean_2**2
-    covariance = product - mean_1 * mean_2
-    mean_1, mean_2 = mean_1 + level_1, mean_2 + level_2
-    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
-    luminance = (2 * mean_1 * mean_2 + c1) / (mean_1**2 + mean_2**2 + c1)
-    structure = (2 * covariance + c2) / (variance_1 + variance_2 + c2)
-    return (luminance * structure).mean((1, 2))
 
 
 @torch.no_grad()
@@ -211,7 +157,9 @@ def _mean_over_classes(
         total[present] += score(masks[0][present], masks[1][present])
         count += present
     if empty != "nan":
-        _refuse(count == 0, "neither map has a class, only background", where, 'pass empty="nan" to get NaN for them')
+        refuse_rows(
+            count == 0, "neither map has a class, only background", where, 'pass empty="nan" to get NaN for them'
+        )
     return total / count  # 0 / 0 is the NaN that was asked for
 
 
@@ -251,19 +199,6 @@ def _distances(start: Tensor, goal: Tensor) -> Tensor:
     return torch.cat(nearest).sqrt()
 
 
-def _gaussian_valid(image: Tensor) -> Tensor:
-    """SSIM's window over images (B, H, W), where it fits.
-
-    A sum of shifted images instead of a convolution: cuDNN convolves in TF32, too coarse for the variances.
-    """
-    taps = [math.exp(-0.5 * ((step - SSIM_WINDOW // 2) / _SIGMA) ** 2) for step in range(SSIM_WINDOW)]
-    taps = [tap / sum(taps) for tap in taps]
-    for axis in (1, 2):
-        length = image.shape[axis] - SSIM_WINDOW + 1
-        image = reduce(torch.add, (tap * image.narrow(axis, start, length) for start, tap in enumerate(taps)))
-    return image
-
-
 def _is_constant(values: Tensor) -> Tensor:
     """Which rows (B, N) spread no more than rounding does."""
     low, high = values.amin(1), values.amax(1)
@@ -272,55 +207,6 @@ def _is_constant(values: Tensor) -> Tensor:
 
 def _fail(what: str, where: str, fix: str) -> NoReturn:
     raise ScopeRegError(what, where=where, fix=fix)
-
-
-def _refuse(bad: Tensor, what: str, where: str, fix: str) -> None:
-    """An error that names the rows of the batch where `bad` (B,) holds."""
-    rows = bad.reshape(-1).nonzero().flatten().tolist()
-    if rows:
-        listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
-        _fail(f"{what}: batch row {listed}", where, fix)
-
-
-def _pose_pair(predicted: VoxelPoses, true: VoxelPoses, where: str) -> tuple[VoxelPoses, VoxelPoses]:
-    """Both poses checked, in one type of at least single precision."""
-    pairs = []
-    dtype = torch.promote_types(torch.promote_types(predicted.rotation.dtype, true.rotation.dtype), torch.float32)
-    for name, (rotation, translation) in (("predicted", predicted), ("true", true)):
-        batch = len(true.rotation)
-        if not batch or rotation.shape != (batch, 3, 3) or translation.shape != (batch, 3):
-            _fail(
-                f"the rotations have shape {tuple(rotation.shape)}, the translations {tuple(translation.shape)}",
-                f"{where}({name})",
-                "pass rotations (B, 3, 3) and translations (B, 3), B > 0 and the same for both poses",
-            )
-        rotation, translation = rotation.to(dtype), translation.to(dtype)
-        _check_rigid(rotation, translation, f"{where}({name})")
-        pairs.append(VoxelPoses(rotation, translation))
-    return pairs[0], pairs[1]
-
-
-def _check_rigid(rotation: Tensor, translation: Tensor, where: str) -> None:
-    finite = torch.isfinite(rotation).all(2).all(1) & torch.isfinite(translation).all(1)
-    _refuse(~finite, "the pose holds NaN or infinity", where, "find where it was computed; a failed fit gives no pose")
-    _refuse(
-        ~is_rotation(rotation),
-        "the matrix is not a rotation (scaled, skewed or mirrored)",
-        where,
-        "orthonormalise it first, for instance with rotation_from_6d",
-    )
-
-
-def _spacing(spacing_mm: float | Tensor, like: Tensor, where: str) -> Tensor:
-    """The spacing as a scalar or (B,) tensor of the type and device of `like` (B, ...)."""
-    spacing = torch.as_tensor(spacing_mm, dtype=like.dtype, device=like.device)
-    if spacing.shape not in ((), (len(like),)) or not bool((torch.isfinite(spacing) & (spacing > 0)).all()):
-        _fail(
-            f"got {spacing_mm!r} for {len(like)} frames",
-            f"{where}(spacing_mm)",
-            "pass the positive size of a voxel in mm, one number or one per frame",
-        )
-    return spacing
 
 
 def _check_maps(predicted: Tensor, true: Tensor, where: str) -> None:
@@ -338,7 +224,7 @@ def _image_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Te
     images = predicted.to(dtype), true.to(dtype)
     for name, image in zip(("predicted", "true"), images, strict=True):
         bad = ~torch.isfinite(image).flatten(1).all(1)
-        _refuse(bad, "the image holds NaN or infinity", f"{where}({name})", "replace these values first")
+        refuse_rows(bad, "the image holds NaN or infinity", f"{where}({name})", "replace these values first")
     return images
 
 
@@ -347,25 +233,25 @@ def _label_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Te
     for name, labels in (("predicted", predicted), ("true", true)):
         if labels.is_floating_point() or labels.is_complex():
             _fail(f"the labels are {labels.dtype}", f"{where}({name})", "pass integer class numbers, 0 = background")
-        _refuse(
+        refuse_rows(
             (labels.long() < 0).flatten(1).any(1), "a label is negative", f"{where}({name})", "number classes from 1"
         )
     return predicted.long(), true.long()
 
 
 def _check_ssim(first: Tensor, second: Tensor, data_range: float) -> None:
-    if min(first.shape[1:]) < SSIM_WINDOW:
+    if min(first.shape[1:]) < WINDOW:
         _fail(
-            f"the images are {tuple(first.shape[1:])} pixels, the window {SSIM_WINDOW} x {SSIM_WINDOW}",
+            f"the images are {tuple(first.shape[1:])} pixels, the window {WINDOW} x {WINDOW}",
             "ssim",
-            f"pass images of at least {SSIM_WINDOW} x {SSIM_WINDOW} pixels",
+            f"pass images of at least {WINDOW} x {WINDOW} pixels",
         )
     if not 0 < data_range < math.inf:
         _fail(
             f"the range is {data_range}", "ssim(data_range)", "pass the span of the grey values, 1 for images in 0..1"
         )
     span = torch.stack([image.flatten(1).amax(1) - image.flatten(1).amin(1) for image in (first, second)]).amax(0)
-    _refuse(
+    refuse_rows(
         span > 2 * data_range,
         f"the grey values span up to {float(span.amax()):g}, the range is {data_range:g}",
         "ssim(data_range)",

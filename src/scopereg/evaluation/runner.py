@@ -13,16 +13,16 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.frames import Protocol
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.examples import CaseExamples, case_examples
 from scopereg.evaluation.methods import Located, Method
-from scopereg.evaluation.metrics import frame_metrics, mtre_mm
+from scopereg.evaluation.metrics import frame_metrics
 from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, read_results, write_results
-from scopereg.geometry import VoxelPoses, euler_deg_from_rotation
+from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, mtre_mm
 from scopereg.io.files import output_folder
 from scopereg.io.sheets import sheet_text
 from scopereg.provenance import provenance
@@ -239,5 +239,5 @@ def _check_same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> No
         raise ScopeRegError(
             f"the results there were made with another {' and '.join(changed)}",
             where=str(path),
-            fix="choose another folder (-o), or remove the file to make it again",
+            fix="choose another folder (output=), or remove the file to make it again",
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SUCCESS_MM
+from scopereg.geometry import SUCCESS_MM
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000

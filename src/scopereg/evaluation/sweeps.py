@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-from scopereg.data.sweep import TrackedSweep
+from scopereg.data.examples import CaseExamples
 from scopereg.data.tracked import RealCase, around, held_out_blocks, real_case, start_poses
-from scopereg.evaluation.examples import CaseExamples
 from scopereg.evaluation.methods import Method
 from scopereg.evaluation.results import FrameResult
 from scopereg.evaluation.runner import (
@@ -24,6 +23,7 @@ from scopereg.evaluation.runner import (
 )
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.files import output_folder
+from scopereg.io.tracked_sweep import TrackedSweep
 from scopereg.networks.encoders import STRIDE
 from scopereg.provenance import tensors_sha256
 from scopereg.registration.working_grid import depth_for

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scopereg.evaluation.metrics import SUCCESS_MM
 from scopereg.evaluation.statistics import Interval
+from scopereg.geometry import SUCCESS_MM
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -1,7 +1,15 @@
-"""Rigid geometry: poses in millimetres for people, rotations and planes in voxels for networks."""
+"""Rigid geometry: poses in millimetres for people, rotations, planes and pose errors in voxels for networks."""
 
 from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch
 from scopereg.geometry.pose import Pose
+from scopereg.geometry.pose_errors import (
+    SUCCESS_MM,
+    geodesic_error_deg,
+    mtre_mm,
+    rotation_error_deg,
+    target_points,
+    translation_error_mm,
+)
 from scopereg.geometry.rotations import (
     ROTATION_TOLERANCE,
     euler_deg_from_rotation,
@@ -32,6 +40,7 @@ from scopereg.geometry.slicing import (
 __all__ = [
     "MIN_INSIDE",
     "ROTATION_TOLERANCE",
+    "SUCCESS_MM",
     "Pose",
     "RigidFit",
     "VoxelPoses",
@@ -40,13 +49,16 @@ __all__ = [
     "compose_poses",
     "euler_deg_from_rotation",
     "geodesic_angle_deg",
+    "geodesic_error_deg",
     "inside_fraction",
     "invert_poses",
     "is_rotation",
+    "mtre_mm",
     "place_plane",
     "plane_points",
     "polar_rotation",
     "resample_volume",
+    "rotation_error_deg",
     "rotation_from_6d",
     "rotation_from_euler_deg",
     "rotation_from_vector",
@@ -54,6 +66,8 @@ __all__ = [
     "sample_poses",
     "sample_slice",
     "six_d_from_rotation",
+    "target_points",
+    "translation_error_mm",
     "vector_from_rotation",
     "weighted_kabsch",
 ]

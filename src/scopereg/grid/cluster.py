@@ -22,9 +22,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about the user 
 try:
     import ray
 except ModuleNotFoundError:
-    raise ScopeRegError(
-        "ray is not installed", where="scopereg grid --ray", fix="pip install 'scopereg[cluster]'"
-    ) from None
+    raise ScopeRegError("ray is not installed", where="ray=", fix="pip install 'scopereg[cluster]'") from None
 
 _PATIENCE_S = 60.0  # a worker that lost its driver may take a moment to end
 _KNOCK_S = 5.0
@@ -109,8 +107,8 @@ def _check(shares: Any) -> None:
             best = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise ScopeRegError(
                 f"no machine has {cpus:g} cores and {gpus:g} GPUs for a run; there are {best}",
-                where="scopereg grid --ray",
-                fix="ask for less with --cpus and --gpus, or in the plan",
+                where="ray=",
+                fix="ask for less with cpus= and gpus=, or in the plan",
             )
 
 
@@ -141,6 +139,6 @@ def _connect(address: str, quietly: dict[str, Any]) -> None:
         said = str(error).partition("\n")[0]
         raise ScopeRegError(
             f"no cluster can be reached there: {said}",
-            where=f"--ray {address}",
-            fix="start one with `ray start --head` and pass the address that it shows, or --ray alone for this machine",
+            where=f"ray= {address}",
+            fix="start one with `ray start --head` and pass the address that it shows, or ray= alone for this machine",
         ) from None

@@ -47,7 +47,7 @@ class RunFolder:
             raise ScopeRegError(
                 f"{self.run.name} was done with another definition: {', '.join(changed)}",
                 where=str(self.marker),
-                fix=f"put the plan back, choose another folder (-o), or remove {self.work} and {self.results}",
+                fix=f"put the plan back, choose another folder (output=), or remove {self.work} and {self.results}",
             )
         return content
 

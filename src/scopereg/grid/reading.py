@@ -34,8 +34,8 @@ def read_plan(source: Path | str, changes: Sequence[str] = ()) -> Plan:
     for change in changes:
         key, sign, value = change.partition("=")
         if not sign:
-            raise ScopeRegError(f"{change!r} has no value", where="--set", fix="write KEY=VALUE, such as minutes=3")
-        values[key.strip().replace("-", "_")] = _parse(value, f"--set {change}")
+            raise ScopeRegError(f"{change!r} has no value", where="set=", fix="write KEY=VALUE, such as minutes=3")
+        values[key.strip().replace("-", "_")] = _parse(value, f"set= {change}")
     hints = get_type_hints(Plan)
     _known(values, hints, where)
     made: dict[str, Any] = {"name": Path(source).stem}

@@ -42,7 +42,7 @@ def data_path(run: Run, data: str | None) -> Path | None:
         return None
     if _SIZE in data and run.size is None:
         raise ScopeRegError(
-            "the plan names no resolutions", where=f"--data {data}", fix=f"add them to the plan, or leave {_SIZE} out"
+            "the plan names no resolutions", where=f"data= {data}", fix=f"add them to the plan, or leave {_SIZE} out"
         )
     return Path(data.replace(_SIZE, str(run.size)))
 

@@ -172,7 +172,7 @@ def _check_data(content: dict[str, Any], volumes: VolumeSet, folder: RunFolder) 
         raise ScopeRegError(
             f"{folder.run.name} was done on other data",
             where=str(folder.marker),
-            fix="use the same data (--data), or another folder (-o)",
+            fix="use the same data (data=), or another folder (output=)",
         )
 
 

@@ -26,7 +26,7 @@ from scopereg.io.sweeps import read_npz_sweep
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 WORLD = "World"  # frame of reference of the places in an image's header
-_GIVE_IT = "give the size of a pixel in mm: spacing_mm= (--spacing)"
+_GIVE_IT = "give the size of a pixel in mm: spacing_mm="
 
 
 def read_frame(

@@ -39,7 +39,7 @@ def read_plus_cine(
         raise sequence.no_way(
             world,
             "pass calibration=, the PLUS configuration with the transform from Image to Probe, "
-            "or the size of a pixel in mm: spacing_mm= (--spacing)",
+            "or the size of a pixel in mm: spacing_mm=",
         )
     lost = sequence.pose_faults(way) if way else {}
     tracked = [row for row in range(len(sequence)) if row not in lost] if way else []
@@ -75,7 +75,7 @@ def _rigid(sequence: PlusSequence, way: Sequence[Link], tracked: Sequence[int], 
         raise ScopeRegError(
             f"none of its {len(sequence)} frames is tracked, so that the size of a pixel is not known",
             where=str(sequence.path),
-            fix="give the size of a pixel in mm: spacing_mm= (--spacing)",
+            fix="give the size of a pixel in mm: spacing_mm=",
         )
     matrices = sequence.pixel_to_world(links, rows)
     return take_out_pixel_size(matrices, shape, str(sequence.path), stated=sequence.states_one_mm)

@@ -13,7 +13,7 @@ from scopereg.io.nifti import read_nifti_header
 
 _LONGEST_HEADER = 2**20
 _DIFFERENT = 0.01  # relative difference between two statements of a pixel's size that is worth a word
-GIVE_IT = "give the size of a voxel in mm: spacing_mm= (--spacing)"
+GIVE_IT = "give the size of a voxel in mm: spacing_mm="
 
 
 def as_pair(spacing_mm: float | Sequence[float], where: str) -> tuple[float, float]:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scopereg.data.sweep import TrackedSweep, seen_pixels
 from scopereg.errors import ScopeRegError
 from scopereg.io.plus import Matrix, take_out_pixel_size
 from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
+from scopereg.io.tracked_sweep import TrackedSweep, seen_pixels
 
 
 def read_npz_sweep(path: Path | str) -> TrackedSweep:

@@ -297,12 +297,12 @@ def _place(
     try:
         spacing, rigid = _rigid(pixel_to_lps, (height, width), where, stated=wanted is not None)
     except ScopeRegError as error:
-        raise MessageError(error.what, where=where, fix=f"{error.fix}, or give spacing_mm (--spacing)") from None
+        raise MessageError(error.what, where=where, fix=f"{error.fix}, or give spacing_mm=") from None
     if wanted is not None and not np.allclose(wanted, spacing, rtol=_SAME_SIZE, atol=0):
         raise MessageError(
             f"a pixel measures {spacing[0]:g} x {spacing[1]:g} mm, {wanted[0]:g} x {wanted[1]:g} mm are given",
             where=where,
-            fix="leave spacing_mm (--spacing) out, or correct the calibration of the sender",
+            fix="leave spacing_mm= out, or correct the calibration of the sender",
         )
     return spacing, rigid
 

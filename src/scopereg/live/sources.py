@@ -86,7 +86,7 @@ def open_source(text: str, reading: Reading | None = None, *, timing: Timing | N
     if not mark or kind.lower() not in KINDS or not rest:
         raise ScopeRegError(
             f"unknown source {text!r}{did_you_mean(kind.lower(), KINDS)}",
-            where="--source",
+            where="source=",
             fix="write igtl://HOST:PORT, plus:FILE.igs.mha, folder:DIR or dicom:FILE",
         )
     if kind.lower() == "igtl":
@@ -176,7 +176,7 @@ def _address(text: str) -> tuple[str, int]:
     if not host or port == 0:
         raise ScopeRegError(
             f"{text!r} names no host and port",
-            where="--source",
+            where="source=",
             fix=f"write igtl://HOST:PORT; the usual port is {PORT}",
         )
     return host, port or PORT

@@ -1,4 +1,4 @@
-"""`scopereg export`: a network as ONNX or torch.export, with a free batch size, checked against the original."""
+"""Export: a network as ONNX or torch.export, with a free batch size, checked against the original."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.geometry import geodesic_angle_deg
-from scopereg.io.files import atomic_path
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.weights import network_of, read_stored, shipped, weights_file, weights_sha256
-from scopereg.options.models import ExportOptions
-from scopereg.progress import say
-from scopereg.provenance import provenance
 
 FORMATS = (".onnx", ".pt2")
 CHECKED_BATCHES = (1, 3)
@@ -52,36 +48,6 @@ class Agreement:
     voxels: float
     degrees: float
     time_ms: float  # median at batch 1
-
-
-def run(options: ExportOptions) -> int:
-    path = options.output
-    if path.suffix not in FORMATS:
-        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use {' or '.join(FORMATS)}")
-    if options.shape is not None and min(options.shape) < 1:
-        raise ScopeRegError(
-            f"the shape is {options.shape}", where="--shape", fix="pass three sizes of at least one voxel, D H W"
-        )
-    torch.manual_seed(options.seed)
-    network, facts = open_network(options.model)
-    depth, height, width = options.shape or facts.get("shape") or PUBLISHED_SHAPE
-    shape = (depth, height, width)
-    takes = " takes a minute or two" if path.suffix == ".onnx" else ""
-    say(f"exporting {options.model} for volumes of {' x '.join(map(str, shape))}{takes}")
-    with atomic_path(path) as temporary:
-        export_network(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)})
-        agreement = compare(network, temporary, shape, options.seed)
-        if not (agreement.voxels <= options.tolerance and agreement.degrees <= options.tolerance):
-            raise ScopeRegError(
-                f"the exported model differs by {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees",
-                where=str(path),
-                fix=f"nothing was written; allow more with --tolerance (now {options.tolerance:g}) or report it",
-            )
-    print(
-        f"{path}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
-        f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
-    )
-    return 0
 
 
 def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import torch
 
-from scopereg.evaluation.metrics import target_points
-from scopereg.geometry import Pose
+from scopereg.geometry import Pose, target_points
 from scopereg.images import Frame
 
 

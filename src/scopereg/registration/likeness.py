@@ -11,8 +11,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from scopereg.geometry import VoxelPoses, sample_slice
+
 _QUIET = 1e-4  # spread of grey values in [0, 1] that is none
 _LEAST = 1e-3  # share of seen pixels under a window, below which nothing is known there
+_LEAST_PIXELS = 16  # that a similarity takes
 
 
 def normalise_locally(images: Tensor, seen: Tensor, smooth: float, window: float, floor: float) -> Tensor:
@@ -76,3 +79,21 @@ def gradients(volume: Tensor) -> Tensor:
         else:
             slopes.append(torch.gradient(volume, dim=axis)[0])
     return torch.stack(slopes)
+
+
+def similarity_at(images: Tensor, volume: Tensor, poses: VoxelPoses) -> Tensor:
+    """Correlation (B,) of frames (B, H, W) with a volume (D, H, W) at poses, where both have a picture.
+
+    NaN where they share next to nothing. Nothing is asked of the host, so that a GPU can replay it.
+    """
+    cuts = sample_slice(volume, *poses, slice_shape=(images.shape[1], images.shape[2]))
+    both = ((images > 0) & (cuts > 0)).flatten(1)
+    count = both.sum(1)
+    apart = [
+        torch.where(both, values - (values * both).sum(1, keepdim=True) / count.clamp_min(1).unsqueeze(1), 0)
+        for values in (images.flatten(1), cuts.flatten(1))
+    ]
+    first, second = (values.square().sum(1) for values in apart)
+    found = (apart[0] * apart[1]).sum(1) / (first * second).sqrt()
+    enough = (count >= _LEAST_PIXELS) & (first > 0) & (second > 0)
+    return torch.where(enough, found, torch.nan)

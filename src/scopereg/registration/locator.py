@@ -11,12 +11,12 @@ from pathlib import Path
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, check_content
+from scopereg.images import Frame, Volume, check_content, unit_range
 from scopereg.io.frames import read_frame
 from scopereg.io.volume_files import read_volume
 from scopereg.registration import search
 from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.model import Registrar, unit_range
+from scopereg.registration.model import Registrar
 from scopereg.registration.notes import reader_notes
 from scopereg.registration.refine import WIDE, RefineOptions, Refiner, refine_in
 from scopereg.registration.result import RegistrationError, Result

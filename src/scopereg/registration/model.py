@@ -6,29 +6,23 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.geometry import VoxelPoses, sample_slice
-from scopereg.images import Frame, Volume
+from scopereg.images import Frame, Volume, unit_range
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
 from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, shipped, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.prepared_volume import on_grid
 from scopereg.registration.result import Result
+from scopereg.registration.session import Session
 from scopereg.registration.working_grid import FieldOfView, KnownSizes
-
-if TYPE_CHECKING:
-    from scopereg.registration.session import Session
-
-_LEAST_PIXELS = 16  # that a similarity takes
-_DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
 def names() -> tuple[str, ...]:
@@ -97,9 +91,6 @@ class Registrar:
         times the work, and how far its pose moves enters the verdict on it. For a frame or two it is not worth its
         while to have the work `recorded` on a GPU.
         """
-        from scopereg.registration.prepared_volume import on_grid
-        from scopereg.registration.session import Session
-
         if frame is not None:
             field = FieldOfView.of(frame) if isinstance(frame, Frame) else frame
             unit = replace(volume, array=unit_range(volume.array))
@@ -153,47 +144,3 @@ def _bases(facts: dict[str, Any], base: dict[str, str]) -> tuple[str, ...]:
     if not base:
         return ()
     return tuple(dict.fromkeys([str(facts.get("settings", {}).get("base", base["name"])), base["name"]]))
-
-
-def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
-    """The frame with the pixels of the volume's planes: its spacing and size, centred, black beyond its border."""
-    spacing = volume.isotropic_spacing_mm
-    fitting = max(abs(step - spacing) for step in frame.spacing_mm) <= 1e-3 * spacing
-    if fitting and frame.shape == volume.shape[1:]:
-        return frame
-    placed = frame.to("cpu").resampled(spacing, volume.size[:2])  # interpolated once, so that nothing blurs twice
-    across, down = (
-        ((torch.arange(n) - (n - 1) / 2) * spacing).abs() <= count * step / 2 + 1e-6 * spacing
-        for n, count, step in zip(placed.size, frame.size, frame.spacing_mm, strict=True)
-    )
-    return replace(placed, array=placed.array * (down[:, None] & across))
-
-
-def unit_range(array: Tensor) -> Tensor:
-    """Values in [0, 1]: as they are where they lie there, else scaled by their 1st and 99th percentiles."""
-    array = array.float()
-    if float(array.min()) >= 0 and float(array.max()) <= 1:
-        return array
-    ranks = [round(share * (array.numel() - 1)) for share in (_DARK, _BRIGHT)]
-    # Partitioned, not sorted, and scaled in place: a volume may have more than a hundred million voxels.
-    ordered = torch.from_numpy(np.partition(array.detach().cpu().numpy(), ranks, axis=None)[ranks]).to(array.device)
-    low, high = ordered
-    return (array - low).div_((high - low).clamp_min(1e-6)).clamp_(0, 1)
-
-
-def similarity_at(images: Tensor, volume: Tensor, poses: VoxelPoses) -> Tensor:
-    """Correlation (B,) of frames (B, H, W) with a volume (D, H, W) at poses, where both have a picture.
-
-    NaN where they share next to nothing. Nothing is asked of the host, so that a GPU can replay it.
-    """
-    cuts = sample_slice(volume, *poses, slice_shape=(images.shape[1], images.shape[2]))
-    both = ((images > 0) & (cuts > 0)).flatten(1)
-    count = both.sum(1)
-    apart = [
-        torch.where(both, values - (values * both).sum(1, keepdim=True) / count.clamp_min(1).unsqueeze(1), 0)
-        for values in (images.flatten(1), cuts.flatten(1))
-    ]
-    first, second = (values.square().sum(1) for values in apart)
-    found = (apart[0] * apart[1]).sum(1) / (first * second).sqrt()
-    enough = (count >= _LEAST_PIXELS) & (first > 0) & (second > 0)
-    return torch.where(enough, found, torch.nan)

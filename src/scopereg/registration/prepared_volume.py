@@ -13,19 +13,20 @@ from torch import Tensor
 from scopereg.geometry import VoxelPoses
 from scopereg.images import Frame, Volume
 from scopereg.networks.encoders import STRIDE
+from scopereg.registration.session import Session
+from scopereg.registration.windows import Windows
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
     FieldOfView,
     Shape,
     WorkingGrid,
+    frame_on_grid,
     isotropic,
     middle,
 )
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
-    from scopereg.registration.session import Session
-    from scopereg.registration.windows import Windows
 
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 
@@ -80,8 +81,6 @@ class CaseOnGrid(NamedTuple):
 
 def case_on_grid(model: Registrar, frames: Tensor, volume: Tensor, spacing_mm: float) -> CaseOnGrid:
     """Frames (F, H, W) and a volume (D, H, W) of the same voxels, as `register` gives them to the network."""
-    from scopereg.registration.model import frame_on_grid
-
     given, image = Volume(volume.cpu(), spacing_mm), Frame(frames[0].cpu(), spacing_mm=spacing_mm)
     wanted = given if model.sizes is None else on_grid(model, given, FieldOfView.of(image)).first_look
     if wanted is given:
@@ -111,8 +110,6 @@ class PreparedVolume:
     """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere."""
 
     def __init__(self, model: Registrar, gridded: Gridded, *, agreement: bool = False) -> None:
-        from scopereg.registration.windows import Windows
-
         self.model, self.volume, self.note = model, gridded.volume, gridded.note
         self.window = gridded.first_look
         self.session: Session = model.prepare(self.window, agreement=agreement)
@@ -128,8 +125,6 @@ class PreparedVolume:
     @cached_property
     def session_of_all(self) -> Session:
         """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
-        from scopereg.registration.session import Session
-
         return self.session if self.whole else Session(self.model, self.volume, recorded=False, encoded=False)
 
 

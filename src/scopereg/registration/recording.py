@@ -17,7 +17,7 @@ from scopereg.io.stored import StoredFrame
 from scopereg.registration.batch import Reading, find_files
 from scopereg.registration.notes import reader_notes
 
-_GIVE_RATE = "give the frames per second: --rate"
+_GIVE_RATE = "give the frames per second: rate="
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def open_recording(
     Of the files in a folder those `left_out` are no frames. A folder with a single file is that file.
     """
     if rate is not None and not 0 < rate < math.inf:
-        raise ScopeRegError(f"{rate:g} frames a second", where="--rate", fix="pass a positive number")
+        raise ScopeRegError(f"{rate:g} frames a second", where="rate=", fix="pass a positive number")
     if not source.exists():
         raise ScopeRegError("there is no such file or folder", where=str(source), fix="check the name")
     files = _in_order(find_files(source, left_out)[0]) if source.is_dir() else [source]
@@ -103,7 +103,7 @@ def _times(
 ) -> tuple[tuple[float, ...], str]:
     if rate is not None:
         instead = ", in place of those that the file holds" if stored is not None else ""
-        return tuple(row / rate for row in range(count)), f"by --rate: {rate:g} frames a second{instead}"
+        return tuple(row / rate for row in range(count)), f"as given: {rate:g} frames a second{instead}"
     if stored is None:
         raise ScopeRegError("it does not say when its frames were taken", where=str(source), fix=_GIVE_RATE)
     steps = [after - before for before, after in pairwise(stored) if after > before]

@@ -19,11 +19,11 @@ from scopereg.registration.calibration import largest_offset
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.classical.placement import place
 from scopereg.registration.classical.simple_itk import correlation_at
-from scopereg.registration.model import Registrar, frame_on_grid
+from scopereg.registration.model import Registrar
 from scopereg.registration.prepared_volume import PreparedVolume, PreparedVolumes
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.windows import UNLIKE
-from scopereg.registration.working_grid import FieldOfView, KnownSizes
+from scopereg.registration.working_grid import FieldOfView, KnownSizes, frame_on_grid
 
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 START = "start"
@@ -58,7 +58,7 @@ def create(
     method = _SAME.get(method, method)
     if wide and method in (START, *PEERS):
         raise ScopeRegError(
-            f"{method} begins where it is told to", where="--wide", fix="use a network, or leave --wide out"
+            f"{method} begins where it is told to", where="wide=", fix="use a network, or leave wide= out"
         )
     if method == START:
         return StartSearch(volume)
@@ -68,7 +68,7 @@ def create(
         return NetworkSearch(models.load(method, device), volume, agreement=agreement, wide=wide)
     raise ScopeRegError(
         f"unknown method {method!r}{did_you_mean(method, names())}",
-        where="--method",
+        where="method=",
         fix=f"use {', '.join(names())}, or the path of a .safetensors file",
     )
 
@@ -120,7 +120,7 @@ class NetworkSearch:
 
     def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False, wide: bool = False) -> None:
         if wide and agreement:
-            raise ScopeRegError("it is asked for with --agreement", where="--wide", fix="leave one of them out")
+            raise ScopeRegError("it is asked for with agreement=", where="wide=", fix="leave one of them out")
         self.model, self.wide = model, wide
         self._volumes = PreparedVolumes(model, volume, agreement=agreement)
         words = [_calibrated_on(model)]
@@ -138,7 +138,7 @@ class NetworkSearch:
         prepared = [self.prepared(frame) for frame in frames]
         if self.wide and any(start is not None for start in starts):
             raise ScopeRegError(
-                "it looks around the middle of the volume", where="--wide", fix="leave out --wide, or the start"
+                "it looks around the middle of the volume", where="wide=", fix="leave out wide=, or the start"
             )
         unled = [row for row, start in enumerate(starts) if start is None]
         for ready in dict.fromkeys(prepared[row] for row in unled):
@@ -226,7 +226,7 @@ def _part_note(sizes: KnownSizes, ready: PreparedVolume, elsewhere: bool) -> str
     reach_mm = sizes.magnitude_voxels * ready.volume.isotropic_spacing_mm
     return (
         f"the network looks {reach_mm:.0f} mm and {sizes.magnitude_voxels:g} degrees around the middle of the volume: "
-        "--start tells another place, --wide looks all over it"
+        "a start pose tells another place, a wide search looks all over it"
     )
 
 
@@ -240,7 +240,7 @@ def _unlike_training(model: Registrar, volume: Volume, wide: bool) -> str:
     if not small and (wide or not large):
         return ""
     now, then = (" x ".join(map(str, shape)) for shape in (volume.shape, trained))
-    advice = "--wide looks all over it" if large and not wide else "expect less of it"
+    advice = "a wide search looks all over it" if large and not wide else "expect less of it"
     return f"the network was trained on volumes of {then} voxels, this one has {now}: {advice}"
 
 

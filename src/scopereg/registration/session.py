@@ -15,17 +15,18 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
+from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels, unit_range
 from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import Prepared
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import Stage
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.evidence import evidence_over
-from scopereg.registration.model import frame_on_grid, similarity_at, unit_range
+from scopereg.registration.likeness import similarity_at
 from scopereg.registration.result import Result
 from scopereg.registration.signs import LIKENESS, SIGNS, Witness, with_changes
 from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.working_grid import frame_on_grid
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scopereg.evaluation.metrics import target_points
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import VoxelPoses, target_points
 from scopereg.networks.streaming import Located
 from scopereg.registration.refine import Level, RefineOptions, Refiner
 

@@ -42,8 +42,8 @@ class Start:
             fault = frame.facts.get("pose_fault") if isinstance(frame, StoredFrame) else None
             raise ScopeRegError(
                 "no start: its file does not place the frame" + (f" ({fault})" if fault else ""),
-                where=f"--start {TRACKER}",
-                fix="leave --start out to search from the middle of the volume, or pass a pose file",
+                where=f"start={TRACKER}",
+                fix="leave start= out to search from the middle of the volume, or pass a pose file",
             )
         moved = own if self.world_to_volume is None else _renamed(self.world_to_volume, own.target) @ own
         return Pose(moved.rotation, moved.translation_mm, frame.frame_of_reference, volume.frame_of_reference)
@@ -57,12 +57,12 @@ def _renamed(pose: Pose, source: str) -> Pose:
 def _checked(pose: Pose, frame: Frame, volume: Volume) -> Pose:
     wanted = f"{frame.frame_of_reference}To{volume.frame_of_reference}"
     if pose.name != wanted:
-        raise ScopeRegError(f"the pose is {pose.name}, not {wanted}", where="--start", fix=f"pass a pose {wanted}")
+        raise ScopeRegError(f"the pose is {pose.name}, not {wanted}", where="start=", fix=f"pass a pose {wanted}")
     return pose
 
 
 def _refuse_world(world: object) -> None:
     if world is not None:
         raise ScopeRegError(
-            "only the places that a tracker gives are in another world", where="--world", fix=f"add --start {TRACKER}"
+            "only the places that a tracker gives are in another world", where="world=", fix=f"add start={TRACKER}"
         )

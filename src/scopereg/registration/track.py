@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SUCCESS_MM
-from scopereg.geometry import Pose
+from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
 from scopereg.registration.batch import reason_of
 from scopereg.registration.distance import apart_mm

@@ -48,4 +48,4 @@ class TrackSettings(MotionSettings):
 
 def _need(good: bool, name: str, value: float, fix: str) -> None:
     if not good:
-        raise ScopeRegError(f"{name} is {value:g}", where=f"--{name.replace('_', '-')}", fix=fix)
+        raise ScopeRegError(f"{name} is {value:g}", where=f"{name}=", fix=fix)

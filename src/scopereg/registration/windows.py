@@ -11,21 +11,25 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume
-from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.streaming import Prepared
 from scopereg.registration.confidence import Verdict
 from scopereg.registration.distance import apart_mm
-from scopereg.registration.model import Registrar, frame_on_grid, similarity_at, unit_range
+from scopereg.registration.likeness import similarity_at
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.wide import WideOptions, starts
-from scopereg.registration.working_grid import MANY_VOXELS
+from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
+
+if TYPE_CHECKING:
+    from scopereg.registration.model import Registrar
 
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
 _LEAST_PART = 96  # voxels across a part of an encoded volume: smaller ones are little else than border
@@ -106,7 +110,7 @@ class Windows:
         found = list(self._places(frame, options))
         if not found:
             raise RegistrationError(
-                "nothing of the volume is like the frame", where="--wide", fix="check that they show the same anatomy"
+                "nothing of the volume is like the frame", where="wide=", fix="check that they show the same anatomy"
             )
         found.sort(key=lambda result: result.similarity if math.isfinite(result.similarity) else -1.0, reverse=True)
         time_ms = (time.perf_counter() - begin) * 1e3

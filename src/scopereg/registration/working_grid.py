@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 
 from scopereg.errors import ScopeRegError
@@ -258,3 +259,17 @@ def _moved(volume: Volume, array: Any, first_voxels: Sequence[float], spacing_mm
     first = np.asarray(volume.origin_mm) + volume.direction @ steps
     name = volume.frame_of_reference
     return Volume(array, tuple(spacing_mm), first.tolist(), volume.direction, frame_of_reference=name)
+
+
+def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
+    """The frame with the pixels of the volume's planes: its spacing and size, centred, black beyond its border."""
+    spacing = volume.isotropic_spacing_mm
+    fitting = max(abs(step - spacing) for step in frame.spacing_mm) <= 1e-3 * spacing
+    if fitting and frame.shape == volume.shape[1:]:
+        return frame
+    placed = frame.to("cpu").resampled(spacing, volume.size[:2])  # interpolated once, so that nothing blurs twice
+    across, down = (
+        ((torch.arange(n) - (n - 1) / 2) * spacing).abs() <= count * step / 2 + 1e-6 * spacing
+        for n, count, step in zip(placed.size, frame.size, frame.spacing_mm, strict=True)
+    )
+    return replace(placed, array=placed.array * (down[:, None] & across))

@@ -35,7 +35,7 @@ from scopereg.training.task import Task, volumes_task, worlds_task
 from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
 
 MODEL, CHECKPOINT, RUN = "model.safetensors", "last.ckpt", "run.json"
-_LESS_MEMORY = "lower --batch, raise --frames-per-volume, or train on smaller volumes"
+_LESS_MEMORY = "lower batch=, raise frames_per_volume=, or train on smaller volumes"
 
 
 @dataclass(frozen=True)
@@ -270,13 +270,13 @@ def _found_run(folder: Path, settings: TrainSettings, facts: dict[str, Any]) -> 
         raise ScopeRegError(
             f"the run there has other settings: {names}",
             where=str(folder),
-            fix="use the same settings to go on with it, or another folder (-o) for a new run",
+            fix="use the same settings to go on with it, or another folder (output=) for a new run",
         )
     if content.get("data_sha256") != facts["data_sha256"]:
         raise ScopeRegError(
             "the run there was trained on other data",
             where=str(folder),
-            fix="use the same data to go on with it, or another folder (-o) for a new run",
+            fix="use the same data to go on with it, or another folder (output=) for a new run",
         )
     path = folder / RUN
     found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None

@@ -139,8 +139,8 @@ class PoseTraining(lightning.LightningModule):
             raise ScopeRegError(
                 f"the loss became {loss} within the {steps} steps before step {self.state.step}",
                 where="train",
-                fix="model.safetensors and last.ckpt are from before that; train in a new folder (-o) with a lower "
-                "--learning-rate, a lower --clip or --no-bfloat16, or look for volumes with strange values",
+                fix="model.safetensors and last.ckpt are from before that; train in a new folder (output=) with a "
+                "lower learning_rate=, a lower clip= or bfloat16=False, or look for volumes with strange values",
             )
         self.state.loss = loss
 
@@ -202,7 +202,7 @@ def start_from(network: nn.Module, path: Path) -> nn.Module:
         raise ScopeRegError(
             f"its weights do not fit a {type(network).__name__}",
             where=str(path),
-            fix="start from weights of the network that you train (--network)",
+            fix="start from weights of the network that you train (network=)",
         )
     network.load_state_dict(given)
     return network

@@ -154,7 +154,7 @@ def from_plain(values: dict[str, Any]) -> TrainSettings:
         raise ScopeRegError(
             f"they hold {', '.join(sorted(unknown))}, which this version does not know",
             where="the settings of an earlier run",
-            fix="go on with the version of scopereg that wrote them, or start a new run in another folder (-o)",
+            fix="go on with the version of scopereg that wrote them, or start a new run in another folder (output=)",
         )
     paths = {name: Path(values[name]) for name in ("start", "phantoms") if values.get(name) is not None}
     return TrainSettings(**{**values, **paths})

@@ -7,12 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from scopereg.data.examples import case_examples
 from scopereg.data.frames import PROTOCOLS, Protocol, reference_field
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import VolumeSet
-from scopereg.evaluation.examples import case_examples
-from scopereg.evaluation.metrics import SUCCESS_MM, mtre_mm
-from scopereg.geometry import VoxelPoses
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
 from scopereg.networks.passes import locate
 
 _VOLUMES_AT_ONCE = 8

@@ -52,7 +52,7 @@ class Door:
             check_token(token)
         elif not self.loopback:
             raise ScopeRegError(
-                f"{host} lets other machines in", where="--host", fix="give a token (--token), or stay on 127.0.0.1"
+                f"{host} lets other machines in", where="host=", fix="give a token (token=), or stay on 127.0.0.1"
             )
         self.token = token
         self.cookie = f"scopereg-{port}"  # browsers keep one set of cookies for all ports of a machine
@@ -123,7 +123,7 @@ def check_token(token: str) -> None:
     if len(token) < LEAST_TOKEN or not set(token) <= _TOKEN_LETTERS:
         raise ScopeRegError(
             "it is too short, or holds other letters than those of addresses",
-            where="--token",
+            where="token=",
             fix=f"use at least {LEAST_TOKEN} letters, digits, '-', '.', '_' or '~'; or leave it out and one is made",
         )
 

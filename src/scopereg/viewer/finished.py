@@ -45,7 +45,7 @@ class Images(LeftOpen):
             found = next((path for path in sorted(place.rglob(Path(name).name)) if place.is_dir()), None)
             if found is not None:
                 return found
-        raise ScopeRegError(f"{name} is not found", where=str(beside), fix="tell its folder: --data FOLDER")
+        raise ScopeRegError(f"{name} is not found", where=str(beside), fix="tell its folder: data=FOLDER")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Finished:
         name = self.volume.get("file")
         if images.volume is None and not name:
             raise ScopeRegError(
-                f"{self.source.name} does not name its volume", where=str(self.source), fix="tell it: --volume FILE"
+                f"{self.source.name} does not name its volume", where=str(self.source), fix="tell it: volume=FILE"
             )
         path = images.volume or images.find(str(name), self.source.parent)
         spacing = images.volume_spacing_mm or _given_spacing(self.volume)
@@ -190,7 +190,7 @@ def _check_same(image: Frame | Volume, record: Mapping[str, Any], path: Path) ->
         raise ScopeRegError(
             "it holds other pixels than what was registered",
             where=str(path),
-            fix="tell where the right one is: --data FOLDER",
+            fix="tell where the right one is: data=FOLDER",
         )
 
 

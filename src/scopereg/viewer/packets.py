@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.images import Frame
+from scopereg.images import Frame, unit_range
 from scopereg.live.loop import Update
 from scopereg.live.trust import light_of, trust_in
 from scopereg.registration.result import Result
@@ -110,8 +110,6 @@ def shrunk(values: npt.NDArray[np.float32], high: int, wide: int) -> npt.NDArray
 
 def grey_bytes(values: npt.NDArray[np.float32]) -> Bytes:
     """Values as bytes: those within [0, 1] as they are, others from their 1st to their 99th percentile."""
-    from scopereg.registration.model import unit_range
-
     if not (values.min() >= 0 and values.max() <= 1):
         values = unit_range(torch.from_numpy(np.ascontiguousarray(values))).numpy()
     grey: Bytes = (values * np.float32(255) + np.float32(0.5)).astype(np.uint8)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from scopereg.images import Volume
-from scopereg.registration.model import unit_range
+from scopereg.images import Volume, unit_range
 from scopereg.viewer.packets import flat
 
 LONGEST_SIDE = 256  # what WebGL2 promises for 3D textures

@@ -73,7 +73,7 @@ class WebServer:
             waited += 0.01
         if not self._server.started:
             self.close()
-            raise ScopeRegError("the web server did not start", where=self.url, fix="try another port: --port")
+            raise ScopeRegError("the web server did not start", where=self.url, fix="try another port: port=")
         return self
 
     def wake(self) -> None:
@@ -115,7 +115,7 @@ def require_web() -> ModuleType:
 
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
-        raise ScopeRegError(f"the port is {port}", where="--port", fix="choose one from 1024 to 65535, or 0 for any")
+        raise ScopeRegError(f"the port is {port}", where="port=", fix="choose one from 1024 to 65535, or 0 for any")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=128)
@@ -123,7 +123,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ScopeRegError(
             f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
             where="viewer",
-            fix="choose another port (--port), or end the program that uses it",
+            fix="choose another port (port=), or end the program that uses it",
         ) from None
 
 

@@ -144,7 +144,7 @@ def test_without_a_pixel_size_it_is_asked_for(make_dicom: Make, make_region: Mak
         path = saved(make_dicom(IMAGES[0], regions=regions))
         with pytest.raises(ScopeRegError, match="how large a pixel is") as caught:
             read_frame(path)
-        assert "--spacing" in caught.value.fix
+        assert "spacing_mm=" in caught.value.fix
     assert read_frame(path, spacing_mm=(0.3, 0.4)).spacing_mm == (0.3, 0.4)
     for wrong in (0, -1, (1, 2, 3), float("nan"), "wide"):
         with pytest.raises(ScopeRegError, match="the spacing is"):
@@ -170,7 +170,7 @@ def test_a_region_beyond_the_image_shows_a_resized_copy(make_dicom: Make, make_r
     path = saved(make_dicom(IMAGES[0], regions=[make_region((0, 0, 119, 79))]))
     with pytest.raises(ScopeRegError, match="resized or cropped") as caught:
         read_frame(path)
-    assert "--spacing" in caught.value.fix
+    assert "spacing_mm=" in caught.value.fix
     assert read_frame(path, spacing_mm=0.4).shape == (40, 60)
     one_too_far = saved(make_dicom(IMAGES[0], regions=[make_region((0, 0, 60, 40))]), "b.dcm")  # some count from 1
     assert read_frame(one_too_far).shape == (40, 60)

@@ -82,7 +82,7 @@ def _view(
         raise ScopeRegError(
             "it does not say how large a pixel is: no calibrated 2D ultrasound region, no PixelSpacing",
             where=where,
-            fix="give the size of a pixel in mm: spacing_mm= (--spacing)",
+            fix="give the size of a pixel in mm: spacing_mm=",
         )
     if region is None or box is None:
         return _View((0, 0, *size), spacing, facts)
@@ -103,7 +103,7 @@ def _resized(region: Region, size: tuple[int, int], where: str) -> ScopeRegError
         f"ultrasound region {region} reaches beyond the image of {size[0]} x {size[1]} pixels: "
         "it was resized or cropped after it was recorded, and its spacing no longer holds",
         where=where,
-        fix="use the original file, or give the size of a pixel in mm: spacing_mm= (--spacing)",
+        fix="use the original file, or give the size of a pixel in mm: spacing_mm=",
     )
 
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.metrics import SSIM_WINDOW, ssim_unchecked
 from scopereg.geometry import euler_deg_from_rotation, place_plane, sample_points
+from scopereg.ops.ssim import WINDOW, ssim_unchecked
 
 
 def pose_vectors(rotation: Tensor, translation: Tensor) -> Tensor:
@@ -49,10 +49,10 @@ def image_mse(first: Tensor, second: Tensor) -> Tensor:
 
 def structural_similarity(first: Tensor, second: Tensor) -> Tensor:
     """SSIM (B,) of images (B, H, W) in [0, 1], as `evaluation.metrics.ssim` without its look at the values."""
-    if first.shape != second.shape or first.ndim != 3 or min(first.shape[1:]) < SSIM_WINDOW:
+    if first.shape != second.shape or first.ndim != 3 or min(first.shape[1:]) < WINDOW:
         raise ScopeRegError(
             f"the shapes are {tuple(first.shape)} and {tuple(second.shape)}",
             where="structural_similarity",
-            fix=f"pass two batches (B, H, W) of the same shape, at least {SSIM_WINDOW} x {SSIM_WINDOW} pixels",
+            fix=f"pass two batches (B, H, W) of the same shape, at least {WINDOW} x {WINDOW} pixels",
         )
     return ssim_unchecked(first.float(), second.float())

@@ -1,0 +1,119 @@
+"""`scopereg bench`: speed, memory and cost of the networks on this machine, as a table, a CSV file and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scopereg.commands.shared import INTERRUPTED, DeviceName, File, PrecisionName
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder
+from scopereg.progress import say
+
+if TYPE_CHECKING:
+    from scopereg.evaluation.bench import Bench
+    from scopereg.evaluation.contender import Row
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Measure speed, memory and cost of the networks on this machine: a table, a CSV file and a plot.
+
+    Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
+    Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg; cross-attention-heads, ssvf-heads,
+    cwcd-heads, cwcd-kabsch, tri-plane (arms of the ablation). What cannot run here, for want of memory or of a library,
+    is named; the others go on. Interrupted, it keeps what was measured.
+    """
+
+    output: File = Path("out/bench.csv")
+    """File for the table; the plot goes beside it (.png), stages too (-stages.csv)."""
+    methods: tuple[str, ...] = ("scope-reg", "scope-reg-3", "eureg")
+    """What to measure; SCoPE-Reg comes as published, forward, whole (volume encoded anew) and streaming (prepared)."""
+    resolutions: tuple[int, ...] = (128, 192, 384, 512)
+    """Pixels along a side."""
+    seconds: float = 2.0
+    """Time to measure each row for, about; a slow row takes at least three calls."""
+    precision: PrecisionName = "auto"
+    """Of encoders and products in the forms whole and streaming; auto: float16 on CUDA. Others run in float32."""
+    stages: bool = False
+    """Also time every stage of SCoPE-Reg alone, beside the least time that it could take on this machine."""
+    seed: int = 0
+    """Seed of weights and images."""
+    device: DeviceName = "auto"
+    """Where networks run."""
+
+
+def run(options: BenchOptions) -> int:
+    """The status is 0 when every row was measured, 1 when one was not, 130 when interrupted."""
+    from scopereg.devices import resolve_device
+    from scopereg.evaluation.bench import BLOCKS, Bench, Show
+    from scopereg.evaluation.floor import staged
+    from scopereg.evaluation.forms import Setting, forms_of
+    from scopereg.provenance import command_line, provenance
+
+    forms = forms_of(options.methods)
+    _check(options)
+    device = resolve_device(options.device)
+    output_folder(options.output.parent)
+    settings = [Setting(size, device, options.precision, options.seed) for size in dict.fromkeys(options.resolutions)]
+    bench, interrupted = Bench(), False
+    steps = len(forms) * (1 + BLOCKS) + options.stages * len(staged(options.methods))
+    with Show(len(settings) * steps) as show:
+        try:
+            for setting in settings:
+                bench.measure(forms, setting, options.seconds, show)
+                if options.stages:
+                    bench.time_stages(options.methods, setting, options.seconds, show)
+        except KeyboardInterrupt:
+            interrupted = True
+    facts = provenance(seed=options.seed, device=str(device)) | {"command": command_line()}
+    _save(bench, options.output, facts)
+    if interrupted:
+        say("interrupted; what was measured is kept")
+        return INTERRUPTED
+    return 1 if any(row.fps is None for row in bench.rows()) else 0
+
+
+def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
+    """Files first, then the tables to read."""
+    from scopereg.evaluation.speed_tables import print_rows, print_stages, write_csv
+
+    rows = bench.rows()
+    if not rows:
+        return
+    written = [write_csv(output, rows, facts)]
+    if bench.stages:
+        written.append(write_csv(output.with_name(f"{output.stem}-stages.csv"), bench.stages, facts))
+    if any(row.fps for row in rows):
+        written += _draw(rows, output.with_suffix(".png"), facts)
+    print_rows(rows, facts)
+    if bench.ceilings is not None:
+        print_stages(bench.stages, bench.ceilings)
+    for path in written:
+        say(str(path))
+
+
+def _draw(rows: Sequence[Row], path: Path, facts: dict[str, Any]) -> list[Path]:
+    try:
+        from scopereg.evaluation.speed_plot import draw_speeds
+    except ImportError:
+        say("no plot: matplotlib is not installed (pip install 'scopereg[eval]')")
+        return []
+    return [draw_speeds(rows, path, facts)]
+
+
+def _check(options: BenchOptions) -> None:
+    """What would spoil every row is told before the first."""
+    smallest = min(options.resolutions, default=0)
+    if smallest < 8:
+        raise ScopeRegError(
+            f"a resolution of {smallest}" if options.resolutions else "no resolution is given",
+            where="--resolutions",
+            fix="pass pixels along a side, 8 or more, such as 128 512",
+        )
+    if not options.seconds > 0:
+        raise ScopeRegError(f"{options.seconds:g} seconds", where="--seconds", fix="pass more than 0, such as 2")
+    if options.output.suffix != ".csv":
+        raise ScopeRegError("is no .csv file", where=f"-o {options.output}", fix="pass a file such as out/bench.csv")

@@ -1,0 +1,65 @@
+"""`scopereg compare`: methods side by side, as tables on the terminal and in files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from scopereg.commands.shared import Folder, FormatName, Positional
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.results import read_many
+from scopereg.io.files import output_folder
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Set methods side by side: tables, paired tests and intervals from the results of scopereg evaluate."""
+
+    results: Positional[tuple[Path, ...]] = ()
+    """Files that scopereg evaluate wrote, or folders of them."""
+    output: Folder = Path("out/compare")
+    """Folder for comparison.md, comparison.tex and a .csv for each kind of table; not one of the results."""
+    reference: str | None = None
+    """Method that the others are tested against; by default SCoPE-Reg if it is there, else the first that registers."""
+    intersect: bool = False
+    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
+    with_published: bool = False
+    """Add what the SCoPE-Reg paper published, in blocks and tables of its own, labelled with data and protocol."""
+    format: FormatName = "all"
+    """What to write: Markdown, LaTeX (packages booktabs and graphicx), CSV, or all three."""
+
+
+def run(options: CompareOptions) -> int:
+    """The verb: tables on the terminal and in files."""
+    from scopereg.evaluation.compare import compare, print_table, write_tables
+
+    _check_output(options)
+    tables = compare(
+        read_many(options.results),
+        reference=options.reference,
+        intersect=options.intersect,
+        with_published=options.with_published,
+    )
+    paths = write_tables(tables, output_folder(options.output), options.format)
+    console = Console()
+    for table in tables:
+        if table.name == "main":
+            print_table(table, console)
+    for path in paths:
+        console.print(escape(str(path)), soft_wrap=True)
+    return 0
+
+
+def _check_output(options: CompareOptions) -> None:
+    """Tables within a folder of results would be read as results the next time."""
+    output = options.output.resolve()
+    for path in options.results:
+        if path.is_dir() and (output == path.resolve() or path.resolve() in output.parents):
+            raise ScopeRegError(
+                f"lies in {path}, whose .csv files are all read as results",
+                where=f"--output {options.output}",
+                fix="choose a folder outside of it",
+            )

@@ -1,0 +1,79 @@
+"""`scopereg data phantom`: patients that never were, as files that any viewer opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from scopereg.commands.shared import AnatomyName, DeviceName, Folder, Positional, ProtocolName
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder
+
+
+@dataclass(frozen=True)
+class PhantomOptions:
+    """Write phantom patients: a volume with labels and frames acquired in it, as NIfTI and JSON."""
+
+    anatomy: Positional[AnatomyName] = "echo"
+    """Anatomy of the phantom patients."""
+    output: Folder = Path("out/phantoms")
+    """Folder; each patient gets a folder of its own in it."""
+    count: int = 1
+    """Patients; patient k has seed + k."""
+    frames: int = 4
+    """Frames acquired in each volume."""
+    magnitude: float = 10.0
+    """Largest pose offset, in voxels and degrees on each axis."""
+    protocol: ProtocolName = "honest"
+    """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
+    shape: tuple[int, int, int] | None = None
+    """Voxels of the volume, D H W; by default the usual ones of the anatomy."""
+    spacing_mm: float | None = None
+    """Voxel size; by default the image is as wide as usual for the anatomy."""
+    seed: int = 0
+    """Seed of the first patient."""
+    device: DeviceName = "auto"
+    """Where tensors live."""
+
+
+def run(options: PhantomOptions) -> int:
+    """Write phantom patients."""
+    from scopereg.data.export import write_patient
+
+    def write(folder: Path, seed: int) -> None:
+        write_patient(
+            folder,
+            options.anatomy,
+            seed,
+            frames=options.frames,
+            magnitude=options.magnitude,
+            protocol=options.protocol,
+            shape=options.shape,
+            spacing_mm=options.spacing_mm,
+            device=options.device,
+        )
+
+    check_counts(options.count, options.frames)
+    return write_cases(options.output, options.anatomy, range(options.seed, options.seed + options.count), write)
+
+
+def check_counts(count: int, frames: int) -> None:
+    """An error for numbers that cannot be."""
+    if count < 1:
+        raise ScopeRegError(f"{count} patients", where="--count", fix="ask for at least one")
+    if frames < 0:
+        raise ScopeRegError(f"{frames} frames", where="--frames", fix="ask for none (0) or more")
+
+
+def write_cases(output: Path, name: str, seeds: range, write: Callable[[Path, int], None]) -> int:
+    """One folder for each seed, below the folder for all."""
+    console = Console()
+    folder = output_folder(output)
+    for seed in track(seeds, f"{name}s", console=console, transient=True):
+        write(folder / f"{name}{seed:04d}", seed)
+    console.print(f"{len(seeds)} {name}{'' if len(seeds) == 1 else 's'} in {folder}", soft_wrap=True)
+    return 0

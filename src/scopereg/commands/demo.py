@@ -1,0 +1,304 @@
+"""`scopereg demo`: a phantom patient, a probe sweep, every frame registered, a report to look at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from scopereg.commands.shared import AnatomyName, DeviceName, Folder, ProtocolName
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder, write_text
+from scopereg.io.sheets import write_sheet
+from scopereg.registration.default_model import DEFAULT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from scopereg.geometry import Pose, VoxelPoses
+    from scopereg.images import Frame, Volume
+    from scopereg.io.pictures import Pixels
+    from scopereg.registration.model import Registrar
+    from scopereg.registration.result import Result
+    from scopereg.report.page import Report
+
+NETWORK, CLASSICAL = "network", "SimpleITK"
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """Make a phantom patient and a probe sweep, register every frame, write a report to look at."""
+
+    anatomy: AnatomyName = "echo"
+    """Anatomy of the phantom patient."""
+    output: Folder = Path("out/demo")
+    """Folder for report.html, frames.csv and result.json."""
+    frames: int = 12
+    """Frames in the sweep."""
+    magnitude: float = 10.0
+    """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
+    protocol: ProtocolName = "honest"
+    """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
+    model: str = DEFAULT
+    """Network that registers: a model of the package or a .safetensors file."""
+    seed: int = 100_000
+    """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
+    device: DeviceName = "auto"
+    """Where tensors live."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One frame of the sweep registered by one method, as printed and stored."""
+
+    method: str
+    frame: int
+    start_mm: float  # mean target registration error before registration
+    error_mm: float  # and after it
+    error_deg: float
+    time_ms: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What was registered: the reference, the frames and where they truly lie."""
+
+    volume: Volume
+    frames: list[Frame]
+    seen: Tensor  # (B, H, W), what the transducer shows
+    truth: VoxelPoses
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one method made of the sweep."""
+
+    method: str
+    results: list[Result]
+    rows: list[Row]
+
+    @property
+    def means(self) -> list[float]:
+        """Means of start mm, error mm, error deg and time ms."""
+        columns = zip(*((r.start_mm, r.error_mm, r.error_deg, r.time_ms) for r in self.rows), strict=True)
+        return [sum(column) / len(self.rows) for column in columns]
+
+    @property
+    def within(self) -> str:
+        """How many frames are right, in words."""
+        return f"{sum(row.ok for row in self.rows)} of {len(self.rows)}"
+
+
+def run(options: DemoOptions) -> int:
+    from scopereg.devices import resolve_device
+    from scopereg.provenance import provenance, tensors_sha256
+    from scopereg.registration.model import load
+
+    console = Console()
+    folder = output_folder(options.output)
+    if options.frames < 1:
+        raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for at least one")
+    model = load(options.model, options.device)
+    sweep = make_sweep(options)
+    outcomes = register_sweep(sweep, model, console)
+    console.print(as_table(outcomes, f"{options.anatomy} phantom, {options.protocol} frames"))
+    facts = provenance(
+        seed=options.seed,
+        data_sha256=tensors_sha256(sweep.volume.array, *(f.array for f in sweep.frames)),
+        device=str(resolve_device(options.device)),
+    )
+    write_results(folder, outcomes, facts, options)
+    report = make_report(sweep, outcomes, facts, options).save(folder / "report.html")
+    console.print(f"report: {report}", soft_wrap=True)
+    return 0
+
+
+def register_sweep(sweep: Sweep, model: Registrar, console: Console) -> list[Outcome]:
+    """Every frame by the network, then by SimpleITK."""
+    from scopereg.registration.classical import register_mutual_information
+
+    pairs = list(zip(sweep.frames, sweep.seen, strict=True))
+    session = model.prepare(sweep.volume)
+    session.register(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
+    found: dict[str, list[Result]] = {NETWORK: [], CLASSICAL: []}
+    for frame, seen in track(pairs, "registering", console=console, transient=True):
+        found[NETWORK].append(session.register(frame))
+        found[CLASSICAL].append(register_mutual_information(frame, sweep.volume, seen=seen))
+    return [
+        Outcome(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])
+        for method, results in found.items()
+    ]
+
+
+def make_sweep(options: DemoOptions) -> Sweep:
+    """A patient and frames acquired along a smooth sweep, all from one seed."""
+    import torch
+
+    from scopereg.data import phantom
+    from scopereg.data.poses import sample_sweep
+    from scopereg.devices import resolve_device
+    from scopereg.images import Frame
+
+    device = resolve_device(options.device)
+    patient = phantom.create(options.anatomy, seed=options.seed, device=str(device))
+    generator = torch.Generator().manual_seed(options.seed)
+    truth = sample_sweep(options.frames, options.magnitude, patient.shape, generator)
+    acquired = patient.acquire(*truth, protocol=options.protocol, seed=options.seed)
+    frames = [Frame(image.cpu(), spacing_mm=patient.spacing_mm) for image in acquired.images]
+    return Sweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), truth)
+
+
+def score(sweep: Sweep, index: int, result: Result, method: str) -> Row:
+    """Errors of one frame against where it truly lies, before and after."""
+    from scopereg.geometry import SUCCESS_MM, VoxelPoses, geodesic_error_deg, mtre_mm
+    from scopereg.images import pose_to_voxels
+    from scopereg.registration.classical import centre_pose
+
+    frame, volume = sweep.frames[index], sweep.volume
+    truth = VoxelPoses(sweep.truth.rotation[index : index + 1], sweep.truth.translation[index : index + 1])
+    found = _batched(pose_to_voxels(result.pose, frame, volume))
+    start = _batched(pose_to_voxels(centre_pose(frame, volume), frame, volume))
+    spacing = volume.isotropic_spacing_mm
+    start_mm, error_mm = (float(mtre_mm(guess, truth, frame.shape, spacing)) for guess in (start, found))
+    error_deg = float(geodesic_error_deg(found, truth))
+    return Row(method, index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
+
+
+def _batched(poses: VoxelPoses) -> VoxelPoses:
+    from scopereg.geometry import VoxelPoses
+
+    return VoxelPoses(poses.rotation[None], poses.translation[None])
+
+
+def as_table(outcomes: list[Outcome], title: str) -> Table:
+    """Frame by frame, the errors of the methods side by side; their means and times below."""
+    from scopereg.geometry import SUCCESS_MM
+
+    table = Table(title=title)
+    table.add_column("frame", justify="right")
+    table.add_column("start mm", justify="right")
+    for outcome in outcomes:
+        for name in ("mm", "ms"):
+            table.add_column(f"{outcome.method}\n{name}", justify="right")
+    for rows in zip(*(outcome.rows for outcome in outcomes), strict=True):
+        cells = [cell for row in rows for cell in _cells(row)]
+        table.add_row(str(rows[0].frame), f"{rows[0].start_mm:.2f}", *cells)
+    table.add_section()
+    means = [outcome.means for outcome in outcomes]
+    cells = [cell for m in means for cell in (f"{m[1]:.2f}", f"{m[3]:.0f}")]
+    table.add_row("mean", f"{means[0][0]:.2f}", *cells)
+    within = [cell for outcome in outcomes for cell in (outcome.within, "")]
+    table.add_row(f"<= {SUCCESS_MM:g} mm", "", *within)
+    return table
+
+
+def _cells(row: Row) -> tuple[str, str]:
+    colour = "green" if row.ok else "red"
+    return f"[{colour}]{row.error_mm:.2f}[/]", f"{row.time_ms:.0f}"
+
+
+def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> None:
+    """frames.csv for people and result.json with the poses and how they were made."""
+    write_sheet(folder / "frames.csv", (asdict(row) for outcome in outcomes for row in outcome.rows))
+    frames = [
+        {**asdict(row), "image_to_volume": result.pose.matrix.tolist(), "similarity": result.similarity}
+        for outcome in outcomes
+        for row, result in zip(outcome.rows, outcome.results, strict=True)
+    ]
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()}
+    methods = {outcome.method: outcome.results[0].method for outcome in outcomes}
+    content = {"frames": frames, "options": settings, "methods": methods, "made_with": facts}
+    write_text(folder / "result.json", json.dumps(content, indent=2) + "\n")
+
+
+def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> Report:
+    from scopereg.geometry import SUCCESS_MM
+    from scopereg.report.charts import Series, line_chart
+    from scopereg.report.page import Report
+
+    network, classical = outcomes
+    start, error, angle, time_ms = network.means
+    report = Report(
+        f"Probe sweep over a phantom: {options.anatomy}",
+        f"{len(network.rows)} untracked frames ({options.protocol} protocol) located in a "
+        f"{' x '.join(map(str, sweep.volume.shape))} volume by the {network.results[0].method}, beside mutual "
+        "information in SimpleITK. Synthetic data, a patient that the network never saw. Not for clinical use.",
+    )
+    report.cards(
+        {
+            "mean target error": f"{error:.2f} mm",
+            "SimpleITK": f"{classical.means[1]:.2f} mm",
+            "before registration": f"{start:.2f} mm",
+            "mean rotation error": f"{angle:.2f}°",
+            f"frames within {SUCCESS_MM:g} mm": network.within,
+            "time per frame": f"{time_ms:.0f} ms",
+            "SimpleITK's time": f"{classical.means[3]:.0f} ms",
+        }
+    )
+    report.heading("Error along the sweep", "Mean distance over the frame's centre and four corners.")
+    lines = [
+        Series("before", [r.start_mm for r in network.rows], "#7f8a96", dashed=True),
+        Series(NETWORK, [r.error_mm for r in network.rows], "#4cc38a"),
+        Series(CLASSICAL, [r.error_mm for r in classical.rows], "#f2b155"),
+    ]
+    mark = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
+    report.chart(line_chart(lines, x_label="frame of the sweep", y_label="error, mm", mark=mark))
+    measured = [f"{outcome.method} {unit}" for outcome in outcomes for unit in ("mm", "deg", "ms")]
+    report.table(
+        ["frame", "start mm", *measured, "network right"],
+        [_plain_cells(rows) for rows in zip(network.rows, classical.rows, strict=True)],
+        marks=[row.ok for row in network.rows],
+    )
+    report.heading(
+        "Frames",
+        "Poses of the network. Difference: black where frame and volume agree, orange where the frame is brighter, "
+        "blue where it is darker, gain taken out. Fresh acquisitions differ in speckle even at the true pose.",
+    )
+    for index, row in enumerate(network.rows):
+        _add_strip(report, sweep, network.results[index].pose, index, row)
+    report.facts(facts)
+    return report
+
+
+def _plain_cells(rows: tuple[Row, Row]) -> list[str]:
+    cells = [cell for r in rows for cell in (f"{r.error_mm:.2f}", f"{r.error_deg:.2f}", f"{r.time_ms:.0f}")]
+    return [str(rows[0].frame), f"{rows[0].start_mm:.2f}", *cells, "yes" if rows[0].ok else "no"]
+
+
+def _add_strip(report: Report, sweep: Sweep, found: Pose, index: int, row: Row) -> None:
+    from scopereg.geometry import sample_slice
+    from scopereg.images import pose_from_voxels, pose_to_voxels
+    from scopereg.io.pictures import grey_pixels
+    from scopereg.registration.classical import centre_pose
+    from scopereg.report.page import Picture
+
+    frame, volume, seen = sweep.frames[index], sweep.volume, sweep.seen[index]
+    truth = pose_from_voxels(sweep.truth.rotation[index], sweep.truth.translation[index], frame, volume)
+    slices = {
+        name: sample_slice(volume.array, *pose_to_voxels(pose, frame, volume))
+        for name, pose in (("start", centre_pose(frame, volume)), ("found", found), ("true", truth))
+    }
+    report.strip(
+        f"Frame {row.frame}",
+        f"{row.error_mm:.2f} mm, {row.error_deg:.2f}°",
+        [
+            Picture("frame", grey_pixels(frame.array)),
+            Picture("volume at the start", grey_pixels(slices["start"])),
+            Picture("volume at the found pose", grey_pixels(slices["found"])),
+            Picture("difference at the found pose", _difference(frame, slices["found"], seen)),
+            Picture("difference at the true pose", _difference(frame, slices["true"], seen)),
+        ],
+    )
+
+
+def _difference(frame: Frame, cut: Tensor, seen: Tensor) -> Pixels:
+    """Only where both have a picture: what the volume's own fan left black is no disagreement."""
+    from scopereg.io.pictures import difference_pixels
+
+    return difference_pixels(frame.array, cut, seen & (cut > 0))

@@ -1,0 +1,223 @@
+"""`scopereg evaluate`: methods over the frames of a fold, under each protocol and magnitude."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from scopereg.commands.shared import DatasetName, DeviceName, Folder, Positional, ProtocolName
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.results import FrameResult, is_failure, read_results
+from scopereg.evaluation.tables import NOTHING
+from scopereg.progress import counting
+from scopereg.registration.default_model import DEFAULT
+
+if TYPE_CHECKING:
+    from scopereg.data.splits import Split
+    from scopereg.data.store import VolumeSet
+    from scopereg.evaluation import methods
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Locate the frames of a fold with one or more methods and write one CSV row per frame.
+
+    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package by name or a
+    .safetensors file, also one of scopereg adapt; `:2` behind a network lets it look twice and `:wide` from many
+    starts, `+refine` or `+` and a classical method behind any method goes on from its poses. Rows of a calibrated
+    network carry what to expect of the pose. A frame that a classical method cannot locate counts as left where it
+    started. Interrupted runs go on with the same command.
+    """
+
+    dataset: Positional[DatasetName | Literal["sweep"]] = "echo"
+    """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
+    methods: tuple[str, ...] = ("identity", DEFAULT)
+    """Methods to evaluate."""
+    data: Path | None = None
+    """Folder of the dataset as published, a prepared set, or the file of a sweep; phantoms need none."""
+    calibration: Path | None = None
+    """PLUS configuration file with ImageToProbe, for sweeps whose file does not hold it."""
+    spacing_mm: float = 1.2
+    """Voxel size of the reference compounded from a sweep."""
+    held_out: tuple[int, int] = (5, 5)
+    """Blocks of frames of a sweep that are sought instead of compounded, and the frames in each."""
+    output: Folder = Path("out/evaluate")
+    """Folder for the results, one file per method, protocol and magnitude."""
+    protocols: tuple[ProtocolName, ...] = ("paper", "honest")
+    """paper: frames cut out of the volume. honest: other acquisitions, with what no network was trained on."""
+    magnitudes: tuple[float, ...] = (10.0,)
+    """Largest pose offsets, in voxels and degrees on each axis."""
+    fold: int = 0
+    """Fold of the five-fold patient split."""
+    part: Literal["test", "validation", "train"] = "test"
+    """Part of the fold."""
+    cases: int | None = None
+    """Only the first so many volumes, for a quick look."""
+    count: int = 40
+    """Phantom patients to make."""
+    first_seed: int = 100_000
+    """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
+    size: int = 128
+    """Pixels of CAMUS images, height and width."""
+    seed: int = 0
+    """Seed of the poses, the honest frames and the split."""
+    skip_bad: bool = False
+    """Leave out what cannot be read instead of stopping."""
+    device: DeviceName = "auto"
+    """Where networks run."""
+
+
+def run(options: EvaluateOptions) -> int:
+    """Evaluate everything asked for, then print the means."""
+    from scopereg.evaluation import methods
+
+    console = Console()
+    if not options.methods or not options.protocols or not options.magnitudes:
+        raise ScopeRegError(
+            "nothing to evaluate", where="scopereg evaluate", fix="name at least one method, protocol and magnitude"
+        )
+    chosen = [methods.create(name, options.device) for name in options.methods]  # wrong names before long work
+    if options.dataset == "sweep":
+        paths, title = _sweep(options, chosen)
+    else:
+        paths, title = _fold(options, chosen)
+    results = [read_results(path)[0] for path in paths]
+    console.print(_table(results, title))
+    for line in _lost(results):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"results: {options.output}    tables: scopereg compare {options.output}", soft_wrap=True)
+    return 0
+
+
+def _fold(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+    """Results files of a part of a fold, and their title."""
+    from scopereg.data.poses import FRAMES_PER_CASE
+    from scopereg.evaluation.runner import EvaluateSettings, evaluate
+
+    volumes, split = _load(options)
+    paths = []
+    for magnitude, protocol, method in product(options.magnitudes, options.protocols, chosen):
+        settings = EvaluateSettings(
+            protocol, magnitude, options.fold, options.part, FRAMES_PER_CASE, options.seed, options.cases
+        )
+        with counting(f"{method.name}, {protocol}, pm {magnitude:g}") as progress:
+            paths.append(evaluate(volumes, split, method, settings, options.output, progress=progress))
+    return paths, f"{volumes.name}, fold {options.fold}, {options.part} part"
+
+
+def _sweep(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+    """Results files of the held-out frames of a tracked sweep, and their title."""
+    from scopereg.evaluation.runner import EvaluateSettings
+    from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
+    from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
+
+    if options.data is None:
+        raise ScopeRegError(
+            "no sweep is given", where="--data", fix="pass a PLUS sequence (.igs.mha) or a .npz file of a tracked sweep"
+        )
+    if options.data.suffix == ".npz":
+        sweep = read_npz_sweep(options.data)
+    else:
+        sweep = read_plus_sequence(options.data, options.calibration)
+    case = sweep_case(sweep, options.spacing_mm, held_out=options.held_out)
+    paths = []
+    for magnitude, method in product(options.magnitudes, chosen):
+        settings = EvaluateSettings("real", magnitude, seed=options.seed, frames=1)
+        with counting(f"{method.name}, real, pm {magnitude:g}") as progress:
+            paths.append(evaluate_sweep(case, method, settings, options.output, progress=progress))
+    return paths, f"{sweep.name}, held-out frames against the tracker, {options.spacing_mm:g} mm"
+
+
+def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
+    """The volumes and their split; phantoms are new patients, so that all of them are a test."""
+    from scopereg.data.datasets import load_dataset
+    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.phantoms import make_phantoms
+    from scopereg.data.poses import FRAMES_PER_CASE
+    from scopereg.data.splits import Split, split_set
+
+    if options.dataset in ANATOMIES and options.data is None:
+        with counting("making phantoms") as progress:
+            volumes = make_phantoms(
+                options.dataset,
+                options.count,
+                seed=options.first_seed,
+                frames=FRAMES_PER_CASE,
+                magnitude=options.magnitudes[0],
+                device="cpu",
+                progress=progress,
+            )
+        _check_phantoms(options)
+        every = tuple(range(len(volumes)))
+        return volumes, Split((), (), every, "phantoms that no model was trained on")
+    with counting("reading") as progress:
+        volumes = load_dataset(
+            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+        )
+    return volumes, split_set(volumes, options.fold, options.seed)
+
+
+def _check_phantoms(options: EvaluateOptions) -> None:
+    if len(options.magnitudes) > 1 and "honest" in options.protocols:
+        raise ScopeRegError(
+            "honest frames of phantoms are acquired for one magnitude",
+            where="--magnitudes",
+            fix="evaluate one magnitude at a time",
+        )
+    if options.part != "test":
+        raise ScopeRegError("phantoms made here are all a test", where="--part", fix="use --part test")
+
+
+def _lost(results: list[list[FrameResult]]) -> list[str]:
+    """A line for each reason why frames were not located: the means, p95 and max above are without them."""
+    reasons = Counter((row.method, row.failure) for rows in results for row in rows if row.failure)
+    return [f"{method} did not locate {count} frames: {reason}" for (method, reason), count in reasons.items()]
+
+
+def _table(results: list[list[FrameResult]], title: str) -> Table:
+    from scopereg.geometry import SUCCESS_MM
+
+    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
+        # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
+        table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
+    for rows in results:
+        table.add_row(*_summary(rows))
+    return table
+
+
+def _summary(rows: list[FrameResult]) -> list[str]:
+    from scopereg.evaluation.statistics import tail
+    from scopereg.geometry import SUCCESS_MM
+
+    errors = [row.mtre_mm for row in rows if math.isfinite(row.mtre_mm)]
+    lost = len(rows) - len(errors)
+    far = tail([row.mtre_mm for row in rows])
+    good = sum(not is_failure(row, SUCCESS_MM) for row in rows)
+    first = rows[0]
+    return [
+        first.protocol,
+        f"{first.magnitude:g}",
+        first.method,
+        f"{len(rows)} ({lost} lost)" if lost else str(len(rows)),
+        f"{sum(errors) / len(errors):.2f}" if errors else NOTHING,
+        f"{far.p95:.2f}",
+        f"{far.maximum:.2f}",
+        f"{good / len(rows):.1%}",
+        _ok(rows),
+        f"{sum(row.time_ms for row in rows) / len(rows):.0f}",
+    ]
+
+
+def _ok(rows: list[FrameResult]) -> str:
+    """Share of frames whose pose a calibrated network believes."""
+    judged = [row.ok == "yes" for row in rows if row.ok]
+    return f"{sum(judged) / len(judged):.0%}" if judged else ""

@@ -1,0 +1,64 @@
+"""Flags: messages of the library name Python arguments (`wide=True`); the command line calls them by its flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from scopereg.errors import ScopeRegError
+
+# `name=`, `name=value` or `name=(several, values)` after a space or a bracket: not in the middle of a path.
+_ARGUMENT = re.compile(r"""(?<![^\s(])([a-z][a-z_]*)=(?:\(([^)]*)\)|([\w-]+))?(?![\w({"'])""")
+_SHORTER = {"spacing_mm": "spacing"}  # options with a shorter name than the argument that they become
+
+
+@contextmanager
+def naming_flags(options: type[Any]) -> Iterator[None]:
+    """Errors from within speak of the flags of these options."""
+    try:
+        yield
+    except ScopeRegError as error:
+        _reword(error, lambda text: in_flags(text, options))
+        raise
+
+
+@contextmanager
+def renaming(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors from within call some arguments otherwise, such as those of a reader by the options for a volume."""
+    try:
+        yield
+    except ScopeRegError as error:
+        _reword(error, lambda text: _ARGUMENT.sub(lambda found: _renamed(found, names), text))
+        raise
+
+
+def in_flags(text: str, options: type[Any]) -> str:
+    """A message with every argument that is an option as its flag, and with its value as words."""
+    known = {field.name: str(field.type) for field in fields(options)}
+
+    def flag(found: re.Match[str]) -> str:
+        name, several, value = found.groups()
+        name = name if name in known else _SHORTER.get(name, name)
+        if name not in known:
+            return found.group()
+        if "Positional" in known[name]:
+            return name.upper()
+        if name == "output":
+            return "-o"
+        word = name.replace("_", "-")
+        if value in ("True", "False"):
+            return f"--{word}" if value == "True" else f"--no-{word}"
+        return " ".join([f"--{word}", *(several or value or "").replace(",", " ").split()])
+
+    return _ARGUMENT.sub(flag, text)
+
+
+def _renamed(found: re.Match[str], names: Mapping[str, str]) -> str:
+    return found.group().replace(found[1], names.get(found[1], found[1]), 1)
+
+
+def _reword(error: ScopeRegError, reworded: Callable[[str], str]) -> None:
+    error.what, error.where, error.fix = (reworded(text) for text in (error.what, error.where, error.fix))

@@ -1,0 +1,58 @@
+"""How verbs read frames and volumes: options become arguments of the readers, errors name the options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from scopereg.commands.flags import renaming
+from scopereg.commands.shared import ImageReading
+from scopereg.errors import ScopeRegError
+
+if TYPE_CHECKING:
+    from scopereg.images import Volume
+    from scopereg.registration.batch import Reading
+
+VOLUME = {"spacing_mm": "volume_spacing", "index": "volume_index"}  # as the reader calls them, as options do
+
+
+def reading_of(volume: Path, options: ImageReading) -> Reading:
+    """How a volume and the frames for it are read."""
+    from scopereg.registration.batch import Reading
+
+    return Reading(volume, **left_open(options))
+
+
+def left_open(options: ImageReading) -> dict[str, Any]:
+    """The fields of `LeftOpen`."""
+    return {
+        "volume_spacing_mm": sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
+        "volume_index": options.volume_index,
+        "series": options.series,
+        "spacing_mm": sizes_mm(options.spacing, 2, "--spacing"),
+        "region": options.region,
+        "calibration": options.calibration,
+    }
+
+
+def sizes_mm(numbers: tuple[float, ...], axes: int, where: str) -> tuple[float, ...] | None:
+    """Sizes in mm; None where none are given."""
+    good = len(numbers) in (1, axes) and all(math.isfinite(n) and n > 0 for n in numbers)
+    if numbers and not good:
+        raise ScopeRegError(f"got {' '.join(map(str, numbers))}", where=where, fix=f"pass one or {axes} sizes in mm")
+    return numbers or None
+
+
+def open_volume(reading: Reading) -> Volume:
+    """The volume; errors speak of the options for it."""
+    with renaming(VOLUME):
+        return reading.open_volume()
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"note    {note}")

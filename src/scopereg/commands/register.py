@@ -1,0 +1,287 @@
+"""`scopereg register`: one frame, or all frames of a cine or a folder, from files to files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from scopereg.commands.flags import in_flags, renaming
+from scopereg.commands.reading import VOLUME, print_notes, reading_of
+from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, MaybeFile, PoseFormat, Positional
+from scopereg.data.workers import usable_cores
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder
+from scopereg.registration.default_model import DEFAULT
+
+if TYPE_CHECKING:
+    from scopereg.images import Volume
+    from scopereg.io.cine import Cine
+    from scopereg.registration.batch import Job, Reading, Row, Workshop
+
+_MEANS = {
+    "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
+    "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
+}
+_MOST_WORKERS = 8  # each holds torch, the volume and the network
+_MOST_NAMED = 20  # frames not to believe, one line each
+
+
+@dataclass(frozen=True)
+class RegisterOptions(ImageReading):
+    """Find where frames lie in a volume, and write the transforms.
+
+    FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT
+    is a folder and gets a transform for each frame, poses.csv, report.html and, for PLUS sequences, the sequence with
+    the poses found. Frames that fail are named; the status is then 1.
+    """
+
+    frame: Positional[Path | None] = None
+    """File of the frame or cine, or a folder of them."""
+    volume: Positional[Path | None] = None
+    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    output: MaybeFile = None
+    """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
+    method: str = DEFAULT
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
+    refine: bool = False
+    """Polish what the method found by the similarity of frame and volume."""
+    agreement: bool = False
+    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    wide: bool = False
+    """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
+    start: str | None = None
+    """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
+    world: Path | None = None
+    """Pose file from the tracker's world to the volume, where these are not the same."""
+    index: int | None = None
+    """Number of the frame in a cine, from 0."""
+    convention: ConventionName = "slicer"
+    """Direction of .tfm and .h5. slicer: 3D Slicer puts the frame in place. itk-resample: ITK cuts the volume."""
+    format: PoseFormat = "tfm"
+    """Transforms of a batch."""
+    placed: str | None = None
+    """Also write the frame as an oblique plane: a file, or for a batch an ending (.nii.gz, .nii, .nrrd, .mha)."""
+    resliced: str | None = None
+    """Also write the volume cut at the pose: a file, or for a batch an ending."""
+    report: bool = True
+    """Write report.html of a batch."""
+    workers: int | None = None
+    """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
+    device: DeviceName = "auto"
+    """Where networks and the refinement run."""
+
+
+def run(options: RegisterOptions) -> int:
+    """The verb: one frame or a batch; 1 if frames of a batch failed."""
+    if options.frame is None or options.volume is None:
+        raise ScopeRegError(
+            "a frame and a volume are needed", where="scopereg register", fix="write scopereg register FRAME VOLUME"
+        )
+    if not options.frame.exists():
+        raise ScopeRegError("there is no such file or folder", where=str(options.frame), fix="check the name")
+    reading = reading_of(options.volume, options)
+    cine = None
+    if options.frame.is_file():
+        cine = reading.open_cine(options.frame)
+    if cine is not None and is_single(cine, options):
+        return register_one(cine, options, reading)
+    return run_batch(options, batch_job(options, reading))
+
+
+def is_single(cine: Cine, options: RegisterOptions) -> bool:
+    """Whether one frame is asked for: by its number, or as the only one, and not for a folder of results."""
+    from scopereg.io.transforms import ENDINGS
+
+    to_file = options.output is None or options.output.suffix != ""
+    if options.index is not None or (len(cine) == 1 and to_file):
+        return True
+    if options.output is None or options.output.suffix.lower() in ENDINGS:
+        raise ScopeRegError(
+            f"it holds {len(cine)} frames",
+            where=str(options.frame),
+            fix=f"choose one with --index, from 0 to {len(cine) - 1}, or pass a folder for all of them: -o FOLDER",
+        )
+    return False
+
+
+def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
+    """Register one frame, say what was found, write it. Places are checked before any work."""
+    from scopereg.registration.batch import write_result
+    from scopereg.registration.notes import image_line, reader_notes
+
+    targets = _targets(options)
+    for path in targets.values():
+        output_folder(path.parent)
+    frame = cine.only(options.index)
+    ready = open_workshop(_job(options, reading, Path()))
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    volume = ready.locator.volume
+    console.print(f"frame   {image_line(frame)}\nvolume  {image_line(volume)}")
+    start = ready.start.of(frame, volume)
+    notes = volume_notes(volume, ready.locator.notes, options)
+    print_notes(console, [*reader_notes(frame), *notes])
+    result = ready.locator.locate(frame, start)
+    print_notes(console, result.notes)
+    console.print(str(result.pose))
+    console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
+    if result.verdict:
+        console.print(result.verdict)
+    if result.ok is False and start is None and ready.locator.might_look_wider:
+        console.print("If the frame may lie far from the middle of the volume: --wide --refine looks from more starts.")
+    told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
+    for path in write_result(told, targets, options.convention):
+        console.print(f"{path}{_meaning(path, options)}")
+    return 0
+
+
+def open_workshop(job: Job) -> Workshop:
+    """The volume, prepared; errors speak of the options of this verb."""
+    from scopereg.registration.batch import workshop
+
+    with renaming(VOLUME):
+        return workshop(job)
+
+
+def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions) -> list[str]:
+    """What is to be known of the volume: how it was read, what was done to it, which world it is taken to be in."""
+    from scopereg.registration.notes import reader_notes
+    from scopereg.registration.start import TRACKER
+
+    same_world = options.start == TRACKER and options.world is None
+    world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
+    return [*reader_notes(volume), *notes, *world]
+
+
+def _targets(options: RegisterOptions) -> dict[str, Path]:
+    """Files to write by kind, their endings checked, none of them an input."""
+    given = {"pose": options.output, "placed": options.placed, "resliced": options.resliced}
+    targets = {kind: Path(value) for kind, value in given.items() if value is not None}
+    inputs = {path.resolve() for path in (options.frame, options.volume) if path is not None}
+    for kind, path in targets.items():
+        _check_ending(kind, path.name)
+        if path.resolve() in inputs:
+            raise ScopeRegError("it would overwrite an input", where=str(path), fix="choose another name")
+    if len({path.resolve() for path in targets.values()}) < len(targets):
+        raise ScopeRegError("two outputs have one name", where="--output", fix="name each differently")
+    return targets
+
+
+def _check_ending(kind: str, name: str) -> None:
+    from scopereg.io.transforms import ENDINGS
+    from scopereg.io.volumes import FORMATS
+
+    option = "--output" if kind == "pose" else f"--{kind}"
+    endings = ENDINGS if kind == "pose" else FORMATS
+    if not name.lower().endswith(endings) or name.lower() in endings:
+        raise ScopeRegError(
+            f"unknown ending of {name!r}",
+            where=f"{option} {name}",
+            fix=f"end it in one of {', '.join(endings)}",
+        )
+
+
+def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
+    from scopereg.registration.batch import Job
+
+    return Job(
+        reading,
+        options.method,
+        options.refine,
+        options.start,
+        options.world,
+        options.device,
+        folder,
+        f".{options.format}",
+        options.convention,
+        options.placed,
+        options.resliced,
+        options.agreement,
+        options.wide,
+    )
+
+
+def batch_job(options: RegisterOptions, reading: Reading) -> Job:
+    """The job of a batch; its output is a folder, its images are named by endings."""
+    from scopereg.io.transforms import ENDINGS
+    from scopereg.io.volumes import FORMATS
+
+    if options.output is None or options.output.suffix.lower() in ENDINGS or options.output.is_file():
+        raise ScopeRegError(
+            "a batch needs a folder for its results", where="--output", fix="pass one: -o FOLDER (and --format)"
+        )
+    if options.index is not None:
+        raise ScopeRegError("it is for one file", where="--index", fix="leave it out for a folder")
+    for kind in ("placed", "resliced"):
+        value = getattr(options, kind)
+        if value is not None and value.lower() not in FORMATS:
+            raise ScopeRegError(
+                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(FORMATS)}"
+            )
+    return _job(options, reading, options.output)
+
+
+def _meaning(path: Path, options: RegisterOptions) -> str:
+    return f"  ({_MEANS[options.convention]})" if path.suffix.lower() in (".tfm", ".h5") else ""
+
+
+def run_batch(options: RegisterOptions, job: Job) -> int:
+    """Locate all frames, write everything, name what failed; 1 if anything did."""
+    from scopereg.registration.batch import in_chunks
+    from scopereg.registration.batch_files import PAGE, TABLE, forget, gather, locate_tasks, write_sequences
+    from scopereg.registration.notes import image_line
+    from scopereg.report.batch_page import make_page
+
+    assert options.frame is not None
+    _check_workers(options)
+    output_folder(job.folder)
+    tasks, bad = gather(options.frame, job)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    ready = open_workshop(job)
+    notes = volume_notes(ready.locator.volume, ready.locator.notes, options)
+    console.print(f"volume  {image_line(ready.locator.volume)}")
+    print_notes(console, notes)
+    forget([*tasks, *(row.task for row in bad)], job)
+    chunks = in_chunks(tasks, ready.locator.search.together)
+    rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.search.worth))
+    sequences = write_sequences(rows, job)
+    _summarise(console, rows, [job.folder / TABLE, *sequences])
+    if options.report:
+        page = make_page(rows, ready.locator.volume, job, notes).save(job.folder / PAGE)
+        console.print(f"report  {page}")
+    return 1 if any(row.error for row in rows) else 0
+
+
+def _check_workers(options: RegisterOptions) -> None:
+    if options.workers is not None and options.workers < 1:
+        raise ScopeRegError(f"{options.workers} processes", where="--workers", fix="use at least one")
+
+
+def _workers(options: RegisterOptions, frames: int, worth: int) -> int:
+    """As many as asked for; else as many as there are cores, and frames that make up for starting them."""
+    from scopereg.devices import resolve_device
+
+    if options.workers is not None:
+        return options.workers
+    if resolve_device(options.device).type != "cpu":
+        return 1
+    return max(min(usable_cores(), _MOST_WORKERS, frames // worth), 1)
+
+
+def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -> None:
+    from scopereg.registration.batch_files import TABLE
+
+    failed = [row for row in rows if row.error]
+    console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
+    for row in failed:
+        console.print(f"failed  {row.task.label}: {in_flags(row.error, RegisterOptions)}")
+    doubtful = [row for row in rows if row.ok is False]
+    for row in doubtful[:_MOST_NAMED]:
+        console.print(f"not ok  {row.task.label}: {row.reason}")
+    if len(doubtful) > _MOST_NAMED:
+        console.print(f"not ok  {len(doubtful) - _MOST_NAMED} more, see {TABLE}")
+    for path in written:
+        console.print(f"wrote   {path}")

@@ -1,0 +1,61 @@
+"""`scopereg report`: one HTML page about results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from scopereg.commands.shared import DatasetName, File, Positional
+from scopereg.errors import ScopeRegError
+from scopereg.io.files import output_folder
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Write one HTML page about results: tables, tests, charts, pictures of frames, failures and provenance.
+
+    The page opens anywhere, needs no network and prints well. Pictures need the images: say what the results are of.
+    Where results tell them, it shows confidence against error, frames before and after adaptation, and sweeps.
+    """
+
+    results: Positional[tuple[Path, ...]] = ()
+    """Files that scopereg evaluate wrote, track.csv of scopereg track, or folders of them."""
+    output: File = Path("report.html")
+    """File to write."""
+    dataset: DatasetName | None = None
+    """What to make pictures of: phantoms are made again as the results tell, everything else is read from --data."""
+    data: Path | None = None
+    """Folder of the dataset as published, or a prepared set; the frames are cut again and checked."""
+    reference: str | None = None
+    """Method that the others are tested against and whose frames are shown; by default as in scopereg compare."""
+    magnitude: float | None = None
+    """Magnitude that charts and pictures show; by default 10, or the nearest that the results have."""
+    intersect: bool = False
+    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
+    with_published: bool = False
+    """Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol."""
+
+
+def run(options: ReportOptions) -> int:
+    """The verb: read, check, write one file."""
+    from scopereg.report.results_page import report_of
+
+    if options.output.suffix.lower() not in (".html", ".htm"):
+        raise ScopeRegError(
+            "a report is one file that ends in .html", where=f"--output {options.output}", fix="name it so"
+        )
+    output_folder(options.output.parent)
+    report = report_of(
+        options.results,
+        dataset=options.dataset,
+        data=options.data,
+        reference=options.reference,
+        magnitude=options.magnitude,
+        intersect=options.intersect,
+        with_published=options.with_published,
+    )
+    path = report.save(options.output)
+    Console().print(f"report: {path}", soft_wrap=True, markup=False)
+    return 0

@@ -1,0 +1,196 @@
+"""`scopereg track`: the frames of a sequence followed through a volume, from files to files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from scopereg.commands.reading import open_volume, print_notes, reading_of
+from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, ImageReading, Positional
+from scopereg.errors import ScopeRegError
+from scopereg.interruption import interruptible
+from scopereg.io.files import output_folder
+from scopereg.progress import counting, say
+from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.track_settings import TrackSettings
+
+if TYPE_CHECKING:
+    from scopereg.images import Volume
+    from scopereg.registration.locator import Locator
+    from scopereg.registration.recording import Recording
+    from scopereg.registration.start import Start
+    from scopereg.registration.track import Step
+    from scopereg.registration.tracker import Tracker
+
+TABLE, PAGE, SEQUENCE = "track.csv", "track.html", ".igs.mha"
+_MOST_NAMED = 20  # frames that were not found, one line each
+
+
+@dataclass(frozen=True)
+class TrackOptions(TrackSettings, ImageReading):
+    """Follow a probe through the frames of a sequence, and write their poses.
+
+    SEQUENCE is a PLUS sequence, a cine, a multi-frame file, or a folder of frames that are taken by name. Each frame is
+    found by itself and weighed against the motion so far; what is lost is found again by itself. OUTPUT gets track.csv,
+    track.html and the sequence with the poses found (.igs.mha). Frames that cannot be read are named; the status is
+    then 1. Ctrl-C ends it with what is done.
+    """
+
+    sequence: Positional[Path | None] = None
+    """File of the sequence, or a folder of frames."""
+    volume: Positional[Path | None] = None
+    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    output: Folder = Path("out/track")
+    """Folder for the results."""
+    method: str = DEFAULT
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    refine: bool = False
+    """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
+    wide: bool = False
+    """Until a frame is found, and when the probe is lost, look from many starts; takes seconds a frame on a CPU."""
+    rate: float | None = None
+    """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
+    tracker: bool = False
+    """Compare with where the sequence's own tracker puts the frames."""
+    world: Path | None = None
+    """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
+    device: DeviceName = "auto"
+    """Where networks and the refinement run."""
+
+
+def run(options: TrackOptions) -> int:
+    """The verb; 1 if frames could not be read or none was found, 130 if it was interrupted."""
+    from scopereg.registration.locator import Locator
+    from scopereg.registration.notes import image_line
+    from scopereg.registration.recording import open_recording
+    from scopereg.registration.start import TRACKER, Start
+    from scopereg.registration.tracker import Tracker
+    from scopereg.report.track_page import make_page
+
+    if options.sequence is None or options.volume is None:
+        raise ScopeRegError(
+            "a sequence and a volume are needed", where="scopereg track", fix="write scopereg track SEQUENCE VOLUME"
+        )
+    if options.method == "start":
+        raise ScopeRegError("it does not search", where="--method start", fix="choose a method that finds frames")
+    settings = TrackSettings(**{field.name: getattr(options, field.name) for field in fields(TrackSettings)})
+    reading = reading_of(options.volume, options)
+    left_out = [options.output, options.volume]
+    recording = open_recording(options.sequence, reading, rate=options.rate, left_out=left_out)
+    targets = _targets(options, recording)
+    truth = Start.read(TRACKER, options.world) if options.tracker or options.world else None
+    volume = open_volume(reading)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    locator = Locator(volume, options.method, refine=options.refine, wide=options.wide, device=options.device)
+    notes = _notes(recording, volume, locator, options)
+    console.print(f"volume  {image_line(volume)}\ntimes   {recording.clock}")
+    print_notes(console, notes)
+    for path in targets.values():
+        path.unlink(missing_ok=True)  # what an earlier run left would look new
+    steps = _follow(recording, Tracker(locator, settings), truth, targets["table"])
+    _finish(console, recording, steps, targets)
+    if locator.might_look_wider and any(step.state == "lost" and step.pose is not None for step in steps):
+        console.print("If the probe may be far from the middle of the volume: --wide looks for it from more starts.")
+    page = make_page(
+        steps,
+        recording,
+        volume,
+        [f"times {recording.clock}", *notes],
+        method=f"{options.method}{' and refined' if options.refine else ''}",
+        device=options.device,
+    )
+    console.print(f"report  {page.save(targets['page'])}")
+    if len(steps) < len(recording):
+        return INTERRUPTED
+    return 1 if any(step.state == "unreadable" for step in steps) or not any(s.is_placed for s in steps) else 0
+
+
+def _targets(options: TrackOptions, recording: Recording) -> dict[str, Path]:
+    """Files to write by kind, none of them an input; the folder is made."""
+    if options.output.is_file():
+        raise ScopeRegError("it is a file", where=f"--output {options.output}", fix="pass a folder: -o FOLDER")
+    folder = options.output
+    stem = recording.source.name.split(".")[0] or "sequence"
+    targets = {"table": folder / TABLE, "page": folder / PAGE, "sequence": folder / f"{stem}{SEQUENCE}"}
+    inputs = {path.resolve() for path in (*recording.files, recording.reading.volume)}
+    for path in targets.values():
+        if path.resolve() in inputs:
+            raise ScopeRegError("it would overwrite an input", where=str(path), fix="pass another folder: -o FOLDER")
+    output_folder(folder)
+    return targets
+
+
+def _notes(recording: Recording, volume: Volume, locator: Locator, options: TrackOptions) -> list[str]:
+    """What is to be known of how files were read, and which world the tracker is taken to be in."""
+    from scopereg.registration.notes import reader_notes
+
+    same_world = options.tracker and options.world is None
+    world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
+    return [*recording.notes, *reader_notes(volume), *locator.notes, *world]
+
+
+def _follow(recording: Recording, tracker: Tracker, truth: Start | None, table: Path) -> list[Step]:
+    """The steps; at Ctrl-C those up to then. The table is written however this ends."""
+    from scopereg.registration.track import follow
+    from scopereg.registration.track_table import write_track
+
+    steps: list[Step] = []
+    stopped: list[bool] = []
+    try:
+        with interruptible(lambda: stopped.append(True)), counting("tracking") as count:
+            for step in follow(recording, tracker, truth):
+                steps.append(step)
+                count(len(steps), len(recording))
+                if stopped:
+                    say(f"interrupted: {len(steps)} of {len(recording)} frames are done and kept")
+                    break
+    finally:
+        write_track(steps, table)
+    return steps
+
+
+def _finish(console: Console, recording: Recording, steps: Sequence[Step], targets: dict[str, Path]) -> None:
+    """Write the sequence, say what was found."""
+    from scopereg.registration.track import STATES, compared, in_words
+
+    try:
+        written = _write_sequence(recording, steps, targets["sequence"])
+    except ScopeRegError as error:
+        written = None
+        console.print(f"note    no sequence is written: {error.what}")
+    counts = Counter(step.state for step in steps)
+    shown = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    console.print(f"{len(steps)} of {len(recording)} frames: {shown}")
+    bad = [step for step in steps if not step.is_placed]
+    for step in bad[:_MOST_NAMED]:
+        console.print(f"{step.state:<10} {recording.label(step.row)}: {step.reason}")
+    if len(bad) > _MOST_NAMED:
+        console.print(f"           {len(bad) - _MOST_NAMED} more, see {TABLE}")
+    for name, errors in compared(steps).items():
+        console.print(f"against the tracker, {name}: {in_words(errors)}")
+    for path in (targets["table"], written):
+        if path is not None:
+            console.print(f"wrote   {path}")
+
+
+def _write_sequence(recording: Recording, steps: Sequence[Step], path: Path) -> Path | None:
+    """The frames with the poses found; those that no picture stands behind are INVALID. None where nothing is."""
+    from scopereg.io.plus_writing import add_poses, write_plus_sequence
+
+    if not any(step.is_placed for step in steps):
+        return None
+    poses = {step.row: step.pose if step.is_placed else None for step in steps}
+    if recording.is_plus:
+        assert recording.cine is not None
+        every = [poses.get(row) for row in range(len(recording))]
+        cine = recording.cine
+        return add_poses(cine.path, every, path, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm)
+    rows = [step.row for step in steps if step.state != "unreadable"]
+    frames = (recording.frame(row) for row in rows)
+    times = [recording.times_s[row] for row in rows]
+    return write_plus_sequence(frames, [poses[row] for row in rows], path, times_s=times)

@@ -1,0 +1,71 @@
+"""`scopereg view`: finished registrations in the browser, or as one page."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from scopereg.commands.page import open_page
+from scopereg.commands.reading import left_open
+from scopereg.commands.shared import ImageReading, PageOptions, Positional
+from scopereg.errors import ScopeRegError
+from scopereg.interruption import interruptible, terminable
+
+if TYPE_CHECKING:
+    from scopereg.viewer.finished import Finished, Images
+
+
+@dataclass(frozen=True)
+class ViewOptions(ImageReading, PageOptions):
+    """Show finished registrations in the browser, or write them as one page.
+
+    RESULTS are files that scopereg register wrote (pose.json; poses.csv of a batch), track.csv of scopereg track, or
+    folders of them. They name frame and volume, which are looked for beside them, here, and in --data.
+    """
+
+    results: Positional[tuple[Path, ...]] = ()
+    """Files or folders."""
+    data: tuple[Path, ...] = ()
+    """Folders, or the files themselves, to look for frames and volumes in."""
+    volume: Path | None = None
+    """Volume of all results, in place of what they name; tables name none."""
+    save: Path | None = None
+    """Write one page (.html) with all in it, to send or to keep, instead of serving it."""
+
+
+def run(options: ViewOptions) -> int:
+    """The verb; it ends with Ctrl-C or SIGTERM, or when the page is written."""
+    from scopereg.viewer.finished import Images, read_results
+    from scopereg.viewer.finished_show import FinishedShow
+
+    if not options.results:
+        raise ScopeRegError("results are needed", where="scopereg view", fix="write scopereg view pose.json")
+    for path in (*options.results, *options.data):
+        if not path.exists():
+            raise ScopeRegError("there is no such file or folder", where=str(path), fix="check the name")
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    results = read_results(options.results)
+    images = Images(options.data, options.volume, **left_open(options))
+    if options.save is not None:
+        console.print(f"wrote   {_save(options.save, results, images)}")
+        return 0
+    show = FinishedShow(results, images)
+    asked = threading.Event()
+    with open_page(options, show, console), interruptible(asked.set), terminable(asked.set):
+        console.print(f"{len(results)} result{'s' * (len(results) > 1)}; Ctrl-C ends it")
+        while not asked.wait(0.2):
+            pass
+    return 0
+
+
+def _save(path: Path, results: list[Finished], images: Images) -> Path:
+    from scopereg.viewer.page import write_page
+
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=f"--save {path}", fix="use .html")
+    opened = [result.open(images) for result in results]
+    return write_page(path, opened, names=[result.name for result in results])

@@ -1,0 +1,150 @@
+"""Section of a report: what methods said of their poses, against the errors that these have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scopereg.evaluation.groups import Group
+from scopereg.evaluation.tables import NOTHING, number
+from scopereg.evaluation.trust import Judged, Worth, calibration_curve, kept_curve, rank_correlation, worth
+from scopereg.geometry import SUCCESS_MM
+from scopereg.registration.confidence import COVERAGE, ENOUGH
+from scopereg.report.charts import agreement_chart, curve_chart, scatter_chart
+from scopereg.report.drawing import Curve
+from scopereg.report.figures import Style, ordered
+from scopereg.report.page import Report
+
+Styles = dict[str, Style]
+
+_LEAST = 3  # frames that a chart takes
+_MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
+_COLUMNS = (
+    *("method", "frames", "mean error", "expected", f"above {SUCCESS_MM:g} mm", "AUROC (95 %)"),
+    *("below the bound", "bound, median", "ok", f"ok: within {SUCCESS_MM:g} mm", "surest half: mean error"),
+)
+
+
+def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> None:
+    """Table and charts of each group where a method tells a confidence; nothing where none does."""
+    told = {group.label: found for group in groups if (found := _told(group, styles))}
+    if not told:
+        return
+    report.heading(
+        "Confidence",
+        "What methods said of their poses, against the errors. AUROC: the chance that a frame off by more than "
+        f"{SUCCESS_MM:g} mm is doubted more than one that is not, by its expected error where the method is "
+        "calibrated, else by its confidence; the interval is from resampling patients. Of the errors "
+        f"{100 * COVERAGE:.0f} % should be below the bound.",
+    )
+    for label, methods in told.items():
+        report.subheading(label)
+        report.table(_COLUMNS, [_row(method, worth(judged)) for method, judged in methods.items()], style="tight")
+        for method, judged in methods.items():
+            if lost := judged.lost:
+                report.text(f"Without {lost} frames that {method} did not locate: they have neither error nor verdict.")
+        for chart in _charts(methods, styles):
+            report.chart(chart)
+
+
+def _told(group: Group, styles: Styles) -> dict[str, Judged]:
+    """The methods of a group that tell a confidence, with their frames."""
+    found = {method: judged_frames(group, method) for method in ordered(group, styles)}
+    return {method: judged for method, judged in found.items() if len(judged.errors_mm) >= _LEAST}
+
+
+def judged_frames(group: Group, method: str) -> Judged:
+    """The frames of a method that have an error and a confidence."""
+    names = ("mtre_mm", "confidence", "expected_mm", "bound_mm")
+    columns = {name: group.column(method, name) for name in names}
+    both = np.isfinite(columns["mtre_mm"]) & np.isfinite(columns["confidence"])
+    errors, sure, expected, bound = (columns[name][both] for name in names)
+    doubt = expected if np.isfinite(expected).all() else -sure
+    rows = [row for row, there in zip(group.methods[method], both, strict=True) if there]
+    ok = np.array([row.ok == "yes" for row in rows], dtype=bool)
+    lost = int((~np.isfinite(columns["mtre_mm"])).sum())
+    return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok, lost)
+
+
+def _row(method: str, found: Worth) -> list[str]:
+    low, high = found.interval
+    interval = "" if math.isnan(low) else f" ({low:.2f} to {high:.2f})"
+    return [
+        method,
+        str(found.frames),
+        _mm(found.mean_mm),
+        _mm(found.expected_mm),
+        str(found.bad),
+        number(found.auroc, ".2f") + interval,
+        _share(found.below_bound),
+        _mm(found.bound_mm),
+        _share(found.ok),
+        _share(found.ok_good),
+        _mm(found.surest_half_mm),
+    ]
+
+
+def _mm(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.2f} mm"
+
+
+def _share(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{100 * value:.0f} %"
+
+
+def _charts(methods: Mapping[str, Judged], styles: Styles) -> list[str]:
+    """Errors over the confidence of each method, then all methods together."""
+    charts = [_scatter(method, judged, styles[method]) for method, judged in methods.items()]
+    calibrated = {method: judged for method, judged in methods.items() if judged.is_calibrated}
+    if calibrated:
+        charts += [_stated_shares(calibrated, styles), _stated_errors(calibrated, styles)]
+    return [*charts, _kept(methods, styles)]
+
+
+def _scatter(method: str, judged: Judged, style: Style) -> str:
+    """mTRE over the confidence with their rank correlation; what is not ok in another colour."""
+    found = rank_correlation(judged.confidence, judged.errors_mm)
+    said = "no rank correlation: all alike" if math.isnan(found) else f"rank correlation {found:+.2f}"
+    name = f"{method}: {len(judged.errors_mm)} frames, {said}"
+    parts, limit = [(name, np.ones_like(judged.ok), style.colour)], None
+    if judged.is_calibrated:
+        doubted = "var(--bad)" if style.colour != "var(--c5)" else "var(--none)"
+        counts = int(judged.ok.sum()), int((~judged.ok).sum())
+        parts = [(f"{name}; ok: {counts[0]}", judged.ok, style.colour), (f"not ok: {counts[1]}", ~judged.ok, doubted)]
+        limit = (ENOUGH, f"ok from {ENOUGH:g}")
+    clouds = [
+        Curve(words, judged.confidence[rows].tolist(), judged.errors_mm[rows].tolist(), colour)
+        for words, rows, colour in parts
+    ]
+    return scatter_chart(clouds, x_label="confidence", y_label="mTRE, mm (logarithmic)", mark=_MARK, limit=limit)
+
+
+def _stated_shares(methods: Mapping[str, Judged], styles: Styles) -> str:
+    curves = []
+    for method, judged in methods.items():
+        stated, true = calibration_curve(judged.confidence, (~judged.bad).astype(np.float64))
+        curves.append(Curve(method, (100 * stated).tolist(), (100 * true).tolist(), *styles[method]))
+    label = f"within {SUCCESS_MM:g} mm, % of the frames"
+    return agreement_chart(curves, x_label="confidence stated, % (fifths of the frames)", y_label=label, percent=True)
+
+
+def _stated_errors(methods: Mapping[str, Judged], styles: Styles) -> str:
+    curves = []
+    for method, judged in methods.items():
+        stated, true = calibration_curve(judged.expected_mm, judged.errors_mm)
+        curves.append(Curve(method, stated.tolist(), true.tolist(), *styles[method]))
+    return agreement_chart(
+        curves, x_label="expected error stated, mm (means of fifths of the frames)", y_label="mean error found, mm"
+    )
+
+
+def _kept(methods: Mapping[str, Judged], styles: Styles) -> str:
+    curves = []
+    for method, judged in methods.items():
+        shares, means = kept_curve(judged.errors_mm, judged.doubt)
+        curves.append(Curve(method, (100 * shares).tolist(), means.tolist(), *styles[method]))
+    return curve_chart(
+        curves, x_label="frames kept, %, the surest first", y_label="their mean error, mm", mark=_MARK, shares=True
+    )

@@ -1,0 +1,106 @@
+"""Figures: the errors of groups of results as charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopereg.evaluation.groups import START, Group
+from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
+from scopereg.geometry import SUCCESS_MM
+from scopereg.report.charts import box_chart, curve_chart, share_chart
+from scopereg.report.drawing import Box, Curve
+
+_COLOURS, _POINTS = 8, 240
+_MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
+
+
+class Style(NamedTuple):
+    """How a method looks in every chart of a page."""
+
+    colour: str
+    dashed: bool = False
+
+
+def method_styles(methods: Iterable[str], reference: str) -> dict[str, Style]:
+    """The reference green, no registration grey, the others in turn, dashed from the second round on."""
+    others = [method for method in dict.fromkeys(methods) if method not in (reference, START)]
+    found = {
+        method: Style(f"var(--c{1 + index % (_COLOURS - 1)})", index >= _COLOURS - 1)
+        for index, method in enumerate(others)
+    }
+    return {START: Style("var(--none)", True), **found, reference: Style("var(--c0)")}
+
+
+def ordered(group: Group, styles: dict[str, Style]) -> list[str]:
+    """The methods of a group in the order of the styles: no registration first, the reference last."""
+    return [method for method in styles if method in group.methods]
+
+
+def box_figure(group: Group, styles: dict[str, Style]) -> str:
+    """mTRE of each method; frames that were not located are told beside its name."""
+    boxes = []
+    for method in ordered(group, styles):
+        errors = group.column(method, "mtre_mm")
+        good = errors[np.isfinite(errors)]
+        lost = len(errors) - len(good)
+        name = f"{method} ({lost} lost)" if lost else method
+        boxes.append(Box(name, good.tolist(), styles[method].colour))
+    return box_chart(boxes, x_label="mTRE, mm (logarithmic)", mark=_MARK)
+
+
+def cumulative_figure(group: Group, styles: dict[str, Style]) -> str:
+    """Share of the frames within each error; one that was not located is within none."""
+    columns = {method: group.column(method, "mtre_mm") for method in ordered(group, styles)}
+    places = _log_places(np.concatenate(list(columns.values())))
+    curves = []
+    for method, errors in columns.items():
+        within = [100 * success_rate(errors, place).fraction for place in places]
+        name = f"{method}: {100 * success_rate(errors).fraction:.1f} % within {SUCCESS_MM:g} mm"
+        curves.append(Curve(name, places, within, *styles[method]))
+    return share_chart(curves, x_label="mTRE, mm (logarithmic)", y_label="frames within, %", mark=_MARK)
+
+
+def capture_figures(groups: Sequence[Group], styles: dict[str, Style]) -> list[str]:
+    """mTRE and success over the magnitudes, with bands; a method has points where it has results."""
+    own = {method: [group for group in groups if method in group.methods] for method in styles}
+    errors, rates = [], []
+    for method, places in own.items():
+        if not places:
+            continue
+        x = [group.magnitude for group in places]
+        spans = [_error_span(group, method) for group in places]
+        band = [(low, high) for _, low, high in spans]
+        errors.append(Curve(method, x, [mean for mean, *_ in spans], *styles[method], band=band, dots=True))
+        found = [success_rate(group.column(method, "mtre_mm")) for group in places]
+        band = [(100 * rate.interval.low, 100 * rate.interval.high) for rate in found]
+        rates.append(Curve(method, x, [100 * r.fraction for r in found], *styles[method], band=band, dots=True))
+    label = "largest offset, voxels and degrees on each axis"
+    return [
+        curve_chart(errors, x_label=label, y_label="mean mTRE, mm", mark=_MARK),
+        curve_chart(rates, x_label=label, y_label=f"within {SUCCESS_MM:g} mm, %", percent=True),
+    ]
+
+
+def _error_span(group: Group, method: str) -> tuple[float, float, float]:
+    """Mean mTRE with its deviation over folds, or with one fold its bootstrap interval over patients."""
+    errors = group.column(method, "mtre_mm")
+    found = fold_mean(errors, group.folds)
+    if found.folds > 1:
+        return found.mean, found.mean - found.std, found.mean + found.std
+    good = np.isfinite(errors)
+    if not good.any():
+        return math.nan, math.nan, math.nan
+    return (found.mean, *mean_interval(errors[good], np.array(group.patients)[good]))
+
+
+def _log_places(errors: NDArray[np.float64]) -> list[float]:
+    """Errors to count up to, evenly on the logarithmic axis, and the one that is a success."""
+    good = errors[np.isfinite(errors) & (errors > 0)]
+    low, high = (float(good.min()), float(good.max())) if len(good) else (SUCCESS_MM, SUCCESS_MM)
+    low = max(low, high / 1e4)
+    return sorted({*np.geomspace(low, high, _POINTS).tolist(), high, SUCCESS_MM})

@@ -1,0 +1,184 @@
+"""Scenes: frames of results made again from their data, and checked to be those that were measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from scopereg.data.datasets import load_dataset
+from scopereg.data.examples import CaseExamples, case_examples
+from scopereg.data.frames import PROTOCOLS, Protocol
+from scopereg.data.phantom.anatomy import ANATOMIES
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.poses import FRAMES_PER_CASE
+from scopereg.data.store import MANIFEST, VolumeSet
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.evaluation.groups import Group
+from scopereg.evaluation.metrics import ncc
+from scopereg.evaluation.results import FrameResult, ResultsFile
+from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
+
+_POSE = ("tx", "ty", "tz", "rx", "ry", "rz")
+_SAME_POSE = 0.01  # voxels and degrees: far more than files round away, far less than another draw
+_SAME_NCC = 0.002  # likewise for the correlation of a frame with the slice found
+_NEEDED = "Pictures need the images, which results do not hold."
+_OTHER_DATA = "pass the data that the results were made with, in the same version"
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A frame and the volume's slices at the poses that matter, all (H, W) in [0, 1]."""
+
+    frame: Tensor
+    start: Tensor  # at the identity, where every method begins
+    found: dict[str, Tensor | None]  # by method; None where it was not located
+    truth: Tensor
+
+
+class Scenes:
+    """Makes frames again, for the datasets whose data are at hand."""
+
+    def __init__(self, files: Sequence[ResultsFile], dataset: str | None = None, data: Path | None = None) -> None:
+        self._facts = {row.run: file.facts for file in files for row in file.rows}
+        self._made: dict[tuple[Any, ...], tuple[VolumeSet, int]] = {}
+        names = list(dict.fromkeys(row.dataset for file in files for row in file.rows))
+        self._volumes = None if data is None else _load(files, names, dataset, data)
+        self._dataset = dataset if self._volumes is None else self._volumes.name
+        if self._dataset is not None and self._dataset not in names:
+            raise ScopeRegError(
+                f"there are no results of {self._dataset}{did_you_mean(self._dataset, names)}",
+                where="dataset=" if self._volumes is None else str(data),
+                fix=f"the results are of {', '.join(names)}",
+            )
+        if data is None and dataset is not None and dataset not in ANATOMIES:
+            raise ScopeRegError(f"{dataset} cannot be made, only read", where="dataset=", fix="add data=FOLDER")
+
+    def why_not(self, group: Group) -> str | None:
+        """Why there can be no pictures of a group and what helps, None where there can."""
+        if group.protocol not in PROTOCOLS:
+            return f"Frames of the {group.protocol} protocol cannot be made again from the volumes alone."
+        if group.dataset == self._dataset and (self._volumes is not None or self._phantoms(group)):
+            return None
+        if group.dataset in ANATOMIES and self._phantoms(group):
+            return f"{_NEEDED} Add --dataset {group.dataset}: its phantoms are made again."
+        return (
+            f"{_NEEDED} Add --dataset {group.dataset} --data FOLDER, with the folder that scopereg evaluate read, or "
+            "a prepared set."
+        )
+
+    def scene(self, group: Group, index: int) -> Scene:
+        """A frame of a group; an error where what is made again is not what was measured."""
+        rows = {method: rows[index] for method, rows in group.methods.items()}
+        some = next(iter(rows.values()))
+        examples = self._examples(some)
+        _check_pose(some, examples.poses)
+        frame = examples.frames[some.frame]
+        nothing = VoxelPoses(torch.eye(3), torch.zeros(3))
+        truth = VoxelPoses(examples.poses.rotation[some.frame], examples.poses.translation[some.frame])
+        found = {method: _found_slice(row, examples.volume, frame) for method, row in rows.items()}
+        return Scene(frame, _slice(examples.volume, nothing, frame), found, _slice(examples.volume, truth, frame))
+
+    def _phantoms(self, group: Group) -> dict[str, Any] | None:
+        """How the phantoms of a group were made."""
+        some = next(iter(group.methods.values()))[0]
+        return _data_facts(self._facts[some.run]).get("phantoms")
+
+    def _examples(self, row: FrameResult) -> CaseExamples:
+        settings = self._facts[row.run].get("settings", {})
+        volumes, place = self._find(row)
+        return case_examples(
+            volumes,
+            place,
+            cast(Protocol, row.protocol),
+            row.magnitude,
+            seed=settings.get("seed", 0),
+            frames=settings.get("frames", FRAMES_PER_CASE),
+        )
+
+    def _find(self, row: FrameResult) -> tuple[VolumeSet, int]:
+        """The set with the case of a row, and its place there."""
+        if self._volumes is None:
+            return self._make(row)
+        if row.case not in self._volumes.cases:
+            raise ScopeRegError(f"there is no case {row.case}", where=f"data=, {self._volumes.name}", fix=_OTHER_DATA)
+        return self._volumes, self._volumes.cases.index(row.case)
+
+    def _make(self, row: FrameResult) -> tuple[VolumeSet, int]:
+        """A single phantom; each is of its own seed, whatever else was made with it."""
+        data = _data_facts(self._facts[row.run])
+        made = data["phantoms"]
+        key = (row.case, made["frames"], made["magnitude"], *data["shape"])
+        if key not in self._made:
+            depth, height, width = data["shape"]
+            volumes = make_phantoms(
+                made["anatomy"],
+                1,
+                seed=int(row.case.removeprefix(made["anatomy"])),
+                frames=made["frames"],
+                magnitude=made["magnitude"],
+                shape=(depth, height, width),
+            )
+            self._made[key] = volumes, 0
+        return self._made[key]
+
+
+def _data_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    found = facts.get("data")
+    return found if isinstance(found, dict) else {}
+
+
+def _load(files: Sequence[ResultsFile], names: Sequence[str], dataset: str | None, data: Path) -> VolumeSet:
+    """The data; their name and size are those of the results where nobody says otherwise."""
+    stored = (data / MANIFEST).is_file()
+    if dataset is None and not stored and len(names) > 1:
+        raise ScopeRegError(
+            f"the results are of {', '.join(names)}", where=f"data= {data}", fix="add dataset= with one of them"
+        )
+    name = dataset or ("folder" if stored else names[0])
+    shapes = [_data_facts(file.facts).get("shape") for file in files if file.rows and file.rows[0].dataset == name]
+    size = next((shape[1] for shape in shapes if shape), 128)
+    return load_dataset(name, data, size=size, skip_bad=True)
+
+
+def _check_pose(row: FrameResult, poses: VoxelPoses) -> None:
+    where = f"{row.dataset}, case {row.case}, frame {row.frame}"
+    if row.frame >= len(poses.rotation):
+        raise ScopeRegError(f"only {len(poses.rotation)} frames are made again", where=where, fix=_OTHER_DATA)
+    made = torch.cat([poses.translation[row.frame], euler_deg_from_rotation(poses.rotation[row.frame])])
+    told = torch.tensor([getattr(row, f"true_{name}") for name in _POSE])
+    if not torch.allclose(made, told.to(made), rtol=0, atol=_SAME_POSE):
+        shown = "; ".join(", ".join(f"{value:.2f}" for value in pose.tolist()) for pose in (made, told))
+        raise ScopeRegError(
+            f"the true pose of the frame made again is not that of the results (voxels, degrees): {shown}",
+            where=where,
+            fix=_OTHER_DATA,
+        )
+
+
+def _found_slice(row: FrameResult, volume: Tensor, frame: Tensor) -> Tensor | None:
+    """The slice at the pose found; its correlation tells whether the images are those of the results."""
+    numbers = [getattr(row, f"found_{name}") for name in _POSE]
+    if not all(map(math.isfinite, numbers)):
+        return None
+    pose = VoxelPoses(rotation_from_euler_deg(torch.tensor(numbers[3:])), torch.tensor(numbers[:3]))
+    cut = _slice(volume, pose, frame)
+    likeness = float(ncc(cut[None], frame[None], constant="nan"))
+    if not (math.isnan(row.ncc) and math.isnan(likeness)) and not abs(likeness - row.ncc) <= _SAME_NCC:
+        raise ScopeRegError(
+            f"at the pose found by {row.method} the correlation is {likeness:.4f}, in the results {row.ncc:.4f}: "
+            "these are other images",
+            where=f"{row.dataset}, case {row.case}, frame {row.frame}",
+            fix=f"{_OTHER_DATA}; phantoms made on a GPU have speckle of their own: store the set and pass it as data=",
+        )
+    return cut
+
+
+def _slice(volume: Tensor, pose: VoxelPoses, frame: Tensor) -> Tensor:
+    height, width = frame.shape
+    return sample_slice(volume, *pose, slice_shape=(height, width))

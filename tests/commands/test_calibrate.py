@@ -1,0 +1,119 @@
+"""`scopereg calibrate`: what it observes, what it writes, and one calibration for several datasets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_signs import synthetic
+
+import scopereg
+from scopereg.cli import main
+from scopereg.commands import calibrate as verb
+from scopereg.commands.calibrate import CalibrateOptions
+from scopereg.data import phantoms
+from scopereg.data.examples import case_examples
+from scopereg.data.phantoms import make_phantoms
+from scopereg.data.store import VolumeSet
+from scopereg.data.worlds import sets
+from scopereg.registration import calibrate
+from scopereg.registration.calibration import read_calibration
+from scopereg.registration.model import Registrar
+from scopereg.registration.signs import SIGNS
+from scopereg.registration.working_grid import KnownSizes
+
+SHAPE = (32, 64, 64)
+
+
+@pytest.fixture(scope="module")
+def echo() -> Registrar:
+    return scopereg.load("echo", device="cpu")
+
+
+def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
+    volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
+    seen = calibrate.observe_case(echo, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
+    assert seen.signs["network"].shape == seen.signs["refined"].shape == (2, len(SIGNS))
+    assert (seen.signs["network"][:, [0, 1, 2, 5]] == seen.signs["refined"][:, [0, 1, 2, 5]]).all()
+    assert (seen.signs["network"][:, 3:5] != seen.signs["refined"][:, 3:5]).all()
+    assert (seen.errors_mm["network"] > 0).all()
+    assert seen.patients == ("one", "one")
+
+
+def test_the_verb_writes_a_calibration_of_the_model(
+    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it observes is tested above; here is what becomes of it."""
+    signs, errors, patients = synthetic(120, 5)
+    seen = calibrate.Observed(
+        {"network": signs, "refined": signs}, {"network": errors, "refined": errors / 2}, tuple(patients)
+    )
+    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: seen)
+    monkeypatch.setattr(
+        phantoms, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
+    )
+    target = tmp_path / "new" / "echo.calibration.json"
+    assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
+    assert "120 frames" in capsys.readouterr().out
+    made = read_calibration(target)
+    made.check_model(echo.fingerprint, target)
+    assert made.made_on["frames"] == 120
+    ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
+    assert ratio == pytest.approx(0.5, rel=1e-3)
+
+
+def test_one_calibration_rests_on_several_datasets(
+    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One fit over the frames of all of them; the file tells the parts."""
+    signs, errors, patients = synthetic(120, 5)
+
+    def seen(registrar: Registrar, volumes: VolumeSet, *_: object, **__: object) -> calibrate.Observed:
+        factor = 1.0 if volumes.name == "echo" else 3.0
+        both = {"network": factor * errors, "refined": errors}
+        return calibrate.Observed(
+            {"network": signs, "refined": signs}, both, tuple(f"{volumes.name}{p}" for p in patients)
+        )
+
+    def small(name: str, *_: object, **__: object) -> VolumeSet:
+        return make_phantoms(name, 1, frames=1, magnitude=2, shape=(16, 32, 32))
+
+    monkeypatch.setattr(calibrate, "observe", seen)
+    monkeypatch.setattr(phantoms, "make_phantoms", small)
+    target = tmp_path / "all.calibration.json"
+    assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "360 frames" in said
+    assert "  prostate  network" in said
+    made = read_calibration(target)
+    assert made.made_on["dataset"] == "echo + prostate + abdomen"
+    assert (made.made_on["cases"], made.made_on["frames"]) == (3, 360)
+    assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
+    assert made.synthetic
+    alone = calibrate.calibrate(echo, seen(echo, small("echo")), {})
+    pooled, own = (one.gauge("network", False).expected_mm([0.0] * 5) for one in (made, alone))
+    assert own < pooled < 3 * own
+    for wrong in (["echo", "echo"], ["camus", "muregpro"]):
+        assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
+        assert "name each dataset once" in capsys.readouterr().err
+
+
+def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
+    echo: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[dict[str, Any]] = []
+    monkeypatch.setattr(sets, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
+    many = replace(echo, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
+    for model in (echo, many):
+        assert verb._load("worlds", model, CalibrateOptions(dataset=("worlds",), count=1)).name == "all"
+    assert [how["shape"] for how in drawn] == [(32, 128, 128), (48, 96, 96)]
+    assert (drawn[0]["seed"], drawn[0]["frames"], drawn[0]["magnitude"]) == (30_000, 4, 10.0)
+
+
+def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "echo", "echo"]) == 2
+    assert "pass -o NAME.calibration.json" in capsys.readouterr().err
+    assert main(["calibrate", "echo", "echo", "-o", "echo.json"]) == 2
+    assert "must end in .calibration.json" in capsys.readouterr().err
