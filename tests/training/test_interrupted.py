@@ -81,6 +81,7 @@ def killed(tiny_set: Maker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["step", "writing"])
 def test_a_killed_run_ends_as_if_it_had_not_been(tiny_set: Maker, killed: Path, uninterrupted: Ended, how: str) -> None:
     """Killed in the fifth step, or half way through its second checkpoint: the first is from the third step."""
