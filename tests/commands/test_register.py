@@ -236,6 +236,7 @@ def test_an_interrupted_batch_leaves_whole_files_and_an_honest_table(
     assert sorted(path.name for path in out.iterdir()) == [*(f"f{row:03d}.tfm" for row in range(4)), "poses.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_control_c_ends_the_processes_too(tmp_path: Path) -> None:
     tiny(tmp_path, 400)

@@ -14,6 +14,7 @@ import pytest
 from small_grids import SECONDS, Write, grid, rows_of, written
 
 
+@pytest.mark.slow
 def test_a_killed_grid_goes_on_where_it_was(
     write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_killed_grid_goes_on_where_it_was(
     assert "2 runs, 1 of them done before" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_grid_in_good_order(
     write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any]
 ) -> None:

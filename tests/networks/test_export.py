@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 from scopereg.cli import main
 from scopereg.commands.export import ExportOptions, run
@@ -95,14 +96,6 @@ def test_comparison_sees_another_network(exported: Exported, monkeypatch: pytest
     assert compare(other, exported.path, SHAPE, seed=0).voxels > 1.0
 
 
-def test_an_arm_without_coordinates_exports_too(tmp_path: Path) -> None:
-    network = create("cross-attention-heads").eval()
-    export_network(network, SHAPE, tmp_path / "a.pt2")
-    agreement = compare(network, tmp_path / "a.pt2", SHAPE, seed=1)
-    assert agreement.voxels < 1e-3
-    assert agreement.degrees < 1e-3
-
-
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of the network that is exported in the least time, for what does not depend on the network."""
@@ -110,6 +103,38 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_network(create("cross-attention-heads"), path, name="cross-attention-heads")
 
 
+@pytest.fixture(scope="module")
+def quick_network(quick: Path) -> nn.Module:
+    return load_network(quick).eval()
+
+
+@pytest.fixture(scope="module")
+def quick_export(quick_network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """That network exported, and opened again."""
+    path = tmp_path_factory.mktemp("quick") / "a.pt2"
+    export_network(quick_network, SHAPE, path)
+    return path, open_model(path)
+
+
+@pytest.fixture
+def exported_before(quick_export: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command finds that network's export done, and opened."""
+    done, model = quick_export
+    monkeypatch.setattr(export_file, "export_network", lambda _, __, path, ___: path.write_bytes(done.read_bytes()))
+    monkeypatch.setattr(export_file, "open_model", lambda _: model)
+
+
+def test_an_arm_without_coordinates_exports_too(
+    quick_network: nn.Module, quick_export: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, model = quick_export
+    monkeypatch.setattr(export_file, "open_model", lambda _: model)
+    agreement = compare(quick_network, path, SHAPE, seed=1)
+    assert agreement.voxels < 1e-3
+    assert agreement.degrees < 1e-3
+
+
+@pytest.mark.usefixtures("exported_before")
 def test_a_model_that_differs_is_not_written(quick: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     with pytest.raises(ScopeRegError, match="differs by"):
@@ -117,6 +142,7 @@ def test_a_model_that_differs_is_not_written(quick: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("exported_before")
 def test_a_network_that_gives_nan_is_not_written(quick: Path, tmp_path: Path) -> None:
     broken = load_network(quick)
     broken.heads.translation[-1].bias.data.fill_(float("nan"))

@@ -31,6 +31,7 @@ from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
 from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.windows import Windows
 
 
 class Far(NamedTuple):
@@ -128,7 +129,28 @@ def test_wide_within_the_range_of_the_training_is_as_good(echo: Registrar) -> No
         assert apart_mm(frame, locator.locate(frame).pose, true) < 4
 
 
-def test_from_the_command_line_and_in_three_lines(far: Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Windows, Frame]]:
+    """What windows were searched for; who asks for the same again is given the same, without the search."""
+    asked: list[tuple[Windows, Frame]] = []
+    given: list[Result] = []
+    search = Windows.search
+
+    def remembered(self: Windows, frame: Frame, **named: Any) -> Result:
+        assert not named
+        if not given:
+            given.append(search(self, frame))
+        asked.append((self, frame))
+        return given[0]
+
+    monkeypatch.setattr(Windows, "search", remembered)
+    return asked
+
+
+@pytest.mark.slow
+def test_from_the_command_line_and_in_three_lines(
+    far: Far, tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[tuple[Windows, Frame]]
+) -> None:
     io.write_volume(far.volume, tmp_path / "volume.nii.gz")
     io.write_frame(far.frame, tmp_path / "frame.nii.gz")
     words = ["register", str(tmp_path / "frame.nii.gz"), str(tmp_path / "volume.nii.gz"), "--wide", "--refine"]
@@ -140,6 +162,10 @@ def test_from_the_command_line_and_in_three_lines(far: Far, tmp_path: Path, caps
     assert apart_mm(far.frame, found, far.true) < 4
     result = scopereg.register(far.frame, far.volume, wide=True, refine=True, device="cpu")
     assert apart_mm(far.frame, result.pose, found) < 0.5
+    (there, frame), (here, same) = asked
+    assert there.model.name == here.model.name
+    assert torch.equal(frame.array, same.array)
+    assert torch.equal(there.volume.array, here.volume.array)
 
 
 def test_as_a_method_of_the_evaluation(far: Far) -> None:

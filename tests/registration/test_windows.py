@@ -200,6 +200,7 @@ def test_from_a_start_it_is_the_network_in_the_resampled_volume(sized: Registrar
     assert Locator(large.volume, sized).locate(frame, start).pose.is_close(wanted, mm=0.02, deg=0.02)
 
 
+@pytest.mark.slow
 def test_a_frame_is_found_anywhere_in_a_large_volume(sized: Registrar, large: Large, searched: list[Frame]) -> None:
     frame, true = large.frames[0], large.truth[0]
     locator = Locator(large.volume, sized, wide=True, refine=True)
@@ -237,6 +238,7 @@ def test_large_windows_are_looked_at_as_parts_of_what_is_encoded_once(
     assert bool(((alike >= -1) & (alike <= 1)).all())
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_not_believed(sized: Registrar, large: Large) -> None:
     other = phantom.create("echo", seed=7, shape=(32, 64, 64))
     image = other.acquire(torch.eye(3)[None], torch.zeros(1, 3), seed=1).images[0]
@@ -292,6 +294,7 @@ def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(sized: Regi
     assert found.ok
 
 
+@pytest.mark.slow
 def test_a_probe_is_followed_through_a_large_volume(sized: Registrar, large: Large, searched: list[Frame]) -> None:
     """A wide search until it is found, then from where the motion puts the frames."""
     tracker = Tracker(Locator(large.volume, sized, wide=True, refine=True))

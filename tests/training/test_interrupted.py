@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,25 +56,41 @@ def killed_while_writing(path, original=files.save_file):
 
 import json, pathlib
 torch.set_num_threads(1)
-data, settings, folder, how = sys.argv[1:]
-folder = pathlib.Path(folder)
-killed_in_a_step(4) if how == "step" else killed_while_writing(folder / "last.ckpt")
-train(open_set(data), from_plain(json.loads(settings)), folder, Machine(device="cpu"), quiet=True)
+data, settings, *folders = sys.argv[1:]
+for folder in map(pathlib.Path, folders):
+    process = os.fork()  # imports take longer than the run
+    if process == 0:
+        killed_in_a_step(4) if folder.name == "step" else killed_while_writing(folder / "last.ckpt")
+        train(open_set(data), from_plain(json.loads(settings)), folder, Machine(device="cpu"), quiet=True)
+        os._exit(0)
+    print(folder.name, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["step", "writing"])
-def test_a_killed_run_ends_as_if_it_had_not_been(tiny_set: Maker, folder: Path, uninterrupted: Ended, how: str) -> None:
-    """Killed in the fifth step, or half way through its second checkpoint: the first is from the third step."""
+@pytest.fixture(scope="module")
+def killed(tiny_set: Maker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folders of two runs, each in a process of its own: `step` killed in the fifth step, `writing` half way
+    through its second checkpoint.
+    """
+    folder = tmp_path_factory.mktemp("killed")
     data = save_set(tiny_set(), folder / "data")
-    command = [sys.executable, "-c", _KILLED, str(data), json.dumps(plain(SETTINGS)), str(folder / "run"), how]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert read_checkpoint(folder / "run" / CHECKPOINT)["progress"]["step"] == 3
-    assert not (folder / "run" / RUN).exists()
-    result = run(tiny_set(), folder / "run")
-    assert_same_run(ended(result, folder / "run"), uninterrupted)
-    assert validated(folder / "run") == [3, 6, 7]
+    command = [sys.executable, "-c", _KILLED, data, json.dumps(plain(SETTINGS)), folder / "step", folder / "writing"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.stdout.split() == ["step", str(-signal.SIGKILL), "writing", str(-signal.SIGKILL)], done.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["step", "writing"])
+def test_a_killed_run_ends_as_if_it_had_not_been(tiny_set: Maker, killed: Path, uninterrupted: Ended, how: str) -> None:
+    """Killed in the fifth step, or half way through its second checkpoint: the first is from the third step."""
+    folder = killed / how
+    assert read_checkpoint(folder / CHECKPOINT)["progress"]["step"] == 3
+    assert not (folder / RUN).exists()
+    result = run(tiny_set(), folder)
+    assert_same_run(ended(result, folder), uninterrupted)
+    assert validated(folder) == [3, 6, 7]
 
 
 def test_a_run_killed_before_its_report_only_writes_that(tiny_set: Maker, folder: Path, uninterrupted: Ended) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +34,23 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def few_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "VALIDATION_WORLDS", 2)
-    monkeypatch.setattr(tasks, "WORLDS_IN_AN_EPOCH", 24)  # six steps of four frames
+    few(monkeypatch)
+
+
+def few(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(worlds, "VALIDATION_WORLDS", 2)
+    patch.setattr(tasks, "WORLDS_IN_AN_EPOCH", 24)  # six steps of four frames
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder of a run that was never interrupted, which nobody changes, and what it returned."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        few(patch)
+        run = train_worlds(SETTINGS, folder, ranges=RANGES, quiet=True)
+    yield folder, run
+    shutil.rmtree(folder)
 
 
 def test_the_preset_of_worlds_has_a_curriculum_and_wide_offsets() -> None:
@@ -74,21 +92,24 @@ def test_easy_batches_have_small_offsets() -> None:
     assert float(last.translation.abs().max()) > 0.5 * settings.magnitude
 
 
-def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(tmp_path: Path) -> None:
-    run = train_worlds(SETTINGS, tmp_path, ranges=RANGES, quiet=True)
+def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(
+    whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, run = whole
     assert run["finished"]
-    facts = read_facts(tmp_path / MODEL)
+    facts = read_facts(folder / MODEL)
     assert facts["grid"] == grid_facts(RANGES, 25.0)
     assert facts["grid"]["frame_voxels"] == [32, 40]
     assert "spacing_mm" not in facts
     assert facts["step"] == run["progress"]["step"]  # the last weights, whichever were best on a few worlds
-    again = replace(SETTINGS, start=tmp_path / MODEL, curriculum=0, epochs=1)
+    again = replace(SETTINGS, start=folder / MODEL, curriculum=0, epochs=1)
     further = train_worlds(again, tmp_path / "more", ranges=RANGES, quiet=True)
     assert further["minutes_before"] == pytest.approx(facts["minutes"])
 
 
-def test_an_interrupted_run_goes_on_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = train_worlds(SETTINGS, tmp_path / "whole", ranges=RANGES, quiet=True)
+def test_an_interrupted_run_goes_on_bit_by_bit(
+    whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = WorldSource.draw
 
     def killed(self: WorldSource, index: int):  # type: ignore[no-untyped-def]
@@ -101,8 +122,8 @@ def test_an_interrupted_run_goes_on_bit_by_bit(tmp_path: Path, monkeypatch: pyte
         train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
     monkeypatch.setattr(WorldSource, "draw", original)
     resumed = train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
-    assert resumed["progress"]["step"] == whole["progress"]["step"] == 6
-    one, two = (load_network(tmp_path / name / MODEL).state_dict() for name in ("whole", "part"))
+    assert resumed["progress"]["step"] == whole[1]["progress"]["step"] == 6
+    one, two = (load_network(folder / MODEL).state_dict() for folder in (whole[0], tmp_path / "part"))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
@@ -153,9 +174,9 @@ def test_a_step_is_recorded_for_every_shape_and_two_runs_agree(tmp_path: Path) -
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
-def test_other_ranges_are_other_data(tmp_path: Path) -> None:
-    train_worlds(SETTINGS, tmp_path, ranges=RANGES, quiet=True)
+def test_other_ranges_are_other_data(whole: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = whole
     with pytest.raises(ScopeRegError, match="other data"):
-        train_worlds(SETTINGS, tmp_path, ranges=replace(RANGES, fan_chance=0.1), quiet=True)
+        train_worlds(SETTINGS, folder, ranges=replace(RANGES, fan_chance=0.1), quiet=True)
     with pytest.raises(ScopeRegError, match="curriculum"):
-        train_worlds(replace(SETTINGS, curriculum=3), tmp_path, ranges=RANGES, quiet=True)
+        train_worlds(replace(SETTINGS, curriculum=3), folder, ranges=RANGES, quiet=True)

@@ -6,7 +6,9 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -77,14 +79,14 @@ def export_network(
     inputs = tuple(_images(2, shape, seed=0))
     batch = torch.export.Dim("batch", min=1, max=4096)
     shapes = {"slice": {0: batch}, "volume": {0: batch}}
-    with torch.no_grad():
+    with torch.no_grad(), _no_source():
         program = torch.export.export(_Named(network).eval(), inputs, dynamic_shapes=shapes)
     _forget_source(program)
     if path.name.endswith(".pt2"):
         torch.export.save(program, path, extra_files={FACTS: told})
         return
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), _no_source(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations are nothing that a user could act on
         written = torch.onnx.export(
             program,
@@ -99,6 +101,21 @@ def export_network(
     written.save(str(path), external_data=False)
 
 
+@contextmanager
+def _no_source() -> Iterator[None]:
+    """Have PyTorch not look up which line made a node, where it lets itself be told: it takes time and is left out."""
+    config, name = torch.fx.config, "do_not_emit_stack_traces"
+    before = getattr(config, name, None)
+    if before is None:  # a PyTorch that always looks
+        yield
+        return
+    setattr(config, name, True)
+    try:
+        yield
+    finally:
+        setattr(config, name, before)
+
+
 def _forget_source(program: torch.export.ExportedProgram) -> None:
     """Leave out which line of which file made a node: models are passed on, the folders of a machine need not be."""
     for module in program.graph_module.modules():
@@ -110,9 +127,9 @@ def _forget_source(program: torch.export.ExportedProgram) -> None:
 def read_export(path: Path) -> dict[str, Any]:
     """What an exported model was made of: model, shape, conventions, versions, command."""
     if path.suffix == ".pt2":
-        files = {FACTS: ""}
-        torch.export.load(path, extra_files=files)
-        told = files[FACTS]
+        with zipfile.ZipFile(path) as archive:  # torch.export.load would make the whole program for it
+            (entry,) = (name for name in archive.namelist() if name.endswith(f"/{FACTS}"))
+            told = archive.read(entry).decode()
     else:
         told = _need("onnxruntime").InferenceSession(str(path)).get_modelmeta().custom_metadata_map[FACTS]
     facts: dict[str, Any] = json.loads(told)
