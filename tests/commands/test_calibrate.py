@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from scopereg.data.examples import case_examples
 from scopereg.data.phantoms import make_phantoms
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import sets
+from scopereg.errors import ScopeRegError
+from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import read_calibration
 from scopereg.registration.model import Registrar
@@ -62,6 +65,25 @@ def test_the_verb_writes_a_calibration_of_the_model(
     assert made.made_on["frames"] == 120
     ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
     assert ratio == pytest.approx(0.5, rel=1e-3)
+
+
+def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New weights under an old name: loading them is refused, and the advice is to calibrate."""
+    weights = tmp_path / "echo.safetensors"
+    shutil.copy(SHIPPED / weights.name, weights)
+    shutil.copy(SHIPPED / "universal.calibration.json", tmp_path / "echo.calibration.json")
+    with pytest.raises(ScopeRegError, match="of another model"):
+        scopereg.load(weights, device="cpu")
+    signs, errors, patients = synthetic(120, 5)
+    both = {"network": signs, "refined": signs}, {"network": errors, "refined": errors}
+    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
+    monkeypatch.setattr(
+        phantoms, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
+    )
+    assert main(["calibrate", str(weights), "echo", "--device", "cpu"]) == 0
+    assert scopereg.load(weights, device="cpu").calibration is not None
 
 
 def test_one_calibration_rests_on_several_datasets(

@@ -76,7 +76,8 @@ def run(options: CalibrateOptions) -> int:
     from scopereg.registration.calibration import STAGES
 
     target = _target(options)
-    registrar = models.load(options.model, options.device)
+    # Without the calibration beside it, which may be of the weights before: a new one is made here.
+    registrar = models.load(options.model, options.device, calibrated=False)
     check_signs(registrar)
     _check_datasets(options)
     output_folder(target.parent)

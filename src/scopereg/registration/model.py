@@ -109,30 +109,30 @@ class Registrar:
         return replace(result, volume=volume, time_ms=(time.perf_counter() - begin) * 1e3)
 
 
-def load(name: Path | str = DEFAULT, device: str = "auto") -> Registrar:
+def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool = True) -> Registrar:
     """A model of the package by name, by default the one for any organ; or weights of `scopereg train`, by path.
 
     `scopereg.registration.model.names()` lists those of the package. A calibration beside the weights
-    (NAME.calibration.json, see `scopereg calibrate`) comes with them.
+    (NAME.calibration.json, see `scopereg calibrate`) comes with them, unless `calibrated` is False.
     """
     place = resolve_device(device)
     if str(name) in names():
         with weights_file(name) as path:
-            return _open(str(name), path, place)
+            return _open(str(name), path, place, calibrated)
     if Path(name).suffix != ".safetensors":
         raise ScopeRegError(
             f"there is no model {str(name)!r}{did_you_mean(str(name), names())}",
             where="scopereg.load(name)",
             fix=f"use one of {', '.join(names())}, or the path of a .safetensors file",
         )
-    return _open(Path(name).stem, Path(name), place)
+    return _open(Path(name).stem, Path(name), place, calibrated)
 
 
-def _open(name: str, path: Path, device: torch.device) -> Registrar:
+def _open(name: str, path: Path, device: torch.device, calibrated: bool) -> Registrar:
     facts, base = read_facts(path), read_base(path)
     registrar = Registrar(name, load_network(path, device), facts, device, bases=_bases(facts, base))
     beside = path_beside(path)
-    if not beside.is_file():
+    if not calibrated or not beside.is_file():
         return registrar
     calibration = read_calibration(beside)
     calibration.check_model(registrar.fingerprint, beside)
