@@ -4,6 +4,7 @@
     python benchmarks/universal.py --minutes 17 --stop-after 9          # the first part of a run of 17 minutes
     python benchmarks/universal.py --minutes 17                         # the rest, from its checkpoint
     python benchmarks/universal.py --minutes 20 --start universal.safetensors --curriculum 0 -o out/more
+    python benchmarks/universal.py --finish out/more/model.safetensors --blend universal.safetensors -o out/blended
 
 The same as `scopereg train worlds`, for machines that have torch, numpy, safetensors and Lightning alone. The folder
 then holds what `scopereg train` leaves, universal.safetensors in half precision and curve.csv.
@@ -39,6 +40,7 @@ from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 
 NAME, CURVE = "universal.safetensors", "curve.csv"
+BLEND = 0.6  # share of the trained weights in a blend with those that they were trained from
 LOOKS = 4  # of the shipped weights, one more than in training: frames far off need it, and the others lose nothing
 STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
 SETTINGS = (
@@ -53,6 +55,7 @@ def main() -> None:
     usual = preset("fast", dataset="worlds")
     parser.add_argument("--minutes", type=float, default=usual.minutes, help="length of the whole run")
     parser.add_argument("--finish", type=Path, default=None, help="only write these weights as they are shipped")
+    parser.add_argument("--blend", type=Path, default=None, help="weights from before, to blend those to finish with")
     parser.add_argument("--stop-after", type=float, default=None, help="minutes after which this part ends")
     parser.add_argument("--start", type=Path, default=None, help="weights to start from")
     parser.add_argument("--curriculum", type=int, default=usual.curriculum)
@@ -70,7 +73,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.finish is not None:
         given.output.mkdir(parents=True, exist_ok=True)
-        finish(given.finish, given.output / NAME)
+        finish(given.finish, given.output / NAME, given.blend)
         return
     phantoms = make_phantom_sets(given.phantoms) if given.phantoms is not None else None
     settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in SETTINGS})
@@ -90,19 +93,32 @@ def main() -> None:
         finish(given.output / MODEL, given.output / NAME)
 
 
-def finish(trained: Path, path: Path) -> None:
+def finish(trained: Path, path: Path, before: Path | None = None) -> None:
     """The weights as the package ships them: half precision, four looks, and batch norms that expect ultrasound.
 
-    While training, these meet volumes in foreign contrast as well; volumes in use are ultrasound.
+    While training, these meet volumes in foreign contrast as well; volumes in use are ultrasound. Blended with the
+    weights `before` a run, those after it forget less of what they could do: see docs/experiments.md.
     """
     facts, network = read_facts(trained), load_network(trained)
     assert isinstance(network, ScopeReg)
     network.looks = LOOKS
+    if before is not None:
+        facts |= {"blend": {"share": BLEND, "with_minutes": minutes_of(before)}}
+        _blend(network, load_network(before))
     if norms_of(network):
         facts |= {"statistics": f"of {STATISTICS_BATCHES} batches of worlds in ultrasound contrast"}
         _expect_ultrasound(network)
     options = network_options(from_plain(facts["settings"])) | {"looks": LOOKS}
     save_network(network, path, name="scope-reg", options=options, facts=facts, dtype=torch.float16)
+
+
+@torch.no_grad()
+def _blend(network: ScopeReg, before: torch.nn.Module) -> None:
+    """Weights on the line between those of two networks."""
+    earlier = before.state_dict()
+    for name, weight in network.state_dict().items():
+        if weight.is_floating_point():
+            weight.copy_(torch.lerp(earlier[name].double(), weight.double(), BLEND))
 
 
 def _expect_ultrasound(network: ScopeReg) -> None:
