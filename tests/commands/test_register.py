@@ -87,7 +87,7 @@ def test_the_ending_chooses_the_format(case: Case, tmp_path: Path, ending: str) 
     assert Pose.load(path).name == "ImageToVolume"
     if ending == "json":
         record = json.loads(path.read_text())
-        assert record["result"]["method"] == "start"
+        assert record["result"]["method"] == "identity"
         assert record["frame"]["spacing_from"] == "ultrasound region 0"
         assert record["volume"]["file"] == "volume.nii.gz"
         assert "Secret" not in path.read_text()

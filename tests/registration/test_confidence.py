@@ -311,7 +311,7 @@ def test_networks_without_signs_say_so(tmp_path: Path, patients: list[phantom.Ph
 def test_a_refined_pose_is_judged_anew(case: Case) -> None:
     locator = Locator(case.volume, "echo", refine=True, device="cpu")
     refined = locator.locate(case.frames[0])
-    (plain,) = locator.search.find([case.frames[0]], [None])
+    (plain,) = locator.prepared.before.locate([case.frames[0]], [None])  # type: ignore[attr-defined]
     assert not isinstance(plain, ScopeRegError)
     assert refined.ok is not None
     assert refined.signs["medium"] > plain.signs["medium"]

@@ -115,7 +115,8 @@ def test_the_place_that_is_most_alike_once_refined_is_taken(echo: Registrar, far
     # From the worst of the places first: the order in which they come does not matter.
     (wide,) = searches
     worst, *others = reversed((wide, *wide.alternatives))
-    again = locator._refined(far.frame, replace(worst, alternatives=tuple(others)))
+    worst = replace(worst, alternatives=tuple(others))
+    again = locator.prepared._best_refined(far.frame, worst)  # type: ignore[attr-defined]
     assert again.pose.is_close(found.pose, mm=1e-3, deg=1e-3)
 
 

@@ -337,4 +337,4 @@ def test_a_network_finds_an_anisotropic_oblique_patient() -> None:
         fine = frame.resampled(0.37)
         found = locator.locate(Frame(unit_range(fine.array), fine.spacing_mm, fine.origin_mm))
         assert apart_mm(frame, found.pose, true) < 1
-        assert locator.search.prepared(fine).window.shape == (32, 128, 128)  # type: ignore[attr-defined]
+        assert locator.prepared.before.volume_for(fine).window.shape == (32, 128, 128)  # type: ignore[attr-defined]

@@ -352,7 +352,7 @@ def test_networks_for_windows_are_given_windows_in_use(own_base: Path, settings:
     assert scopereg.load(path, "cpu").facts["window"] == [16, 32, 32]
     locator = Locator(volume, str(path), device="cpu")
     frame = Frame(volume.array[20, 16:48, 16:48], spacing_mm=1.0)
-    assert locator.search.prepared(frame).window.shape == (16, 32, 32)  # type: ignore[attr-defined]
+    assert locator.prepared.volume_for(frame).window.shape == (16, 32, 32)  # type: ignore[attr-defined]
     turn = VoxelPoses(torch.eye(3), torch.tensor([3.0, -2.0, 6.0]))
     start = pose_from_voxels(*turn, frame, volume)
     with torch.inference_mode():  # what the network says of the part of the volume around the start

@@ -59,7 +59,7 @@ def test_a_result_finds_its_images_and_is_as_it_was(done: Path) -> None:
     assert result.frame.spacing_mm == (0.5, 0.6)
     assert np.allclose(result.volume.numpy(), small_volume().numpy())
     assert result.pose.is_close(io.read_pose(done / "json" / "pose0.json"))
-    assert (result.method, result.ok) == ("start", None)
+    assert (result.method, result.ok) == ("identity", None)
 
 
 def test_a_folder_gives_its_results_in_order(done: Path) -> None:

@@ -46,7 +46,7 @@ class RegisterOptions(ImageReading):
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
     agreement: bool = False
@@ -245,8 +245,8 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     console.print(f"volume  {image_line(ready.locator.volume)}")
     print_notes(console, notes)
     forget([*tasks, *(row.task for row in bad)], job)
-    chunks = in_chunks(tasks, ready.locator.search.together)
-    rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.search.worth))
+    chunks = in_chunks(tasks, ready.locator.prepared.batch_size)
+    rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.prepared.worth_a_process))
     sequences = write_sequences(rows, job)
     _summarise(console, rows, [job.folder / TABLE, *sequences])
     if options.report:

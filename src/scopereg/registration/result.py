@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class RegistrationError(ScopeRegError):
     """A frame that a method cannot locate, though the call is right and other frames may be found."""
 
+    start: Pose | None = None  # where a classical search began: an evaluation counts the frame as left there
+
 
 @dataclass(frozen=True)
 class Result:
