@@ -70,6 +70,7 @@ def test_wrong_names_are_explained(wrong: str) -> None:
 
 
 def test_every_named_method_can_be_made(tmp_path: Path) -> None:
+    assert tuple(PEERS) == methods.CLASSICAL
     assert {"identity", *PEERS, "echo", "universal"} <= set(methods.names())
     assert set(methods.steps()) == {"refine", *PEERS}
     path = save_network(create_network("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")

@@ -20,7 +20,6 @@ from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.devices import memory_in_words
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import NetworkMethod
 from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
@@ -29,6 +28,7 @@ from scopereg.networks import create
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
 from scopereg.registration.locator import Locator
+from scopereg.registration.network import NetworkMethod
 from scopereg.training.adaptation import parts
 from scopereg.training.adaptation.adapter import Adaptation, adapt
 from scopereg.training.adaptation.filling import fill_empty, pictured

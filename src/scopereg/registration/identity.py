@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import SimpleITK as sitk
-
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume
-from scopereg.registration.classical import centre_pose
-from scopereg.registration.classical.placement import place
-from scopereg.registration.classical.simple_itk import correlation_at
+from scopereg.images import Frame, Volume, centre_pose
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.result import Result
 
@@ -44,6 +40,17 @@ class PreparedIdentity(Prepared):
     def _place(self, frame: Frame, start: Pose | None) -> Found:
         begin = time.perf_counter()
         pose = start or centre_pose(frame, self.volume)
-        placed = place(frame, self.volume, pose, None, IDENTITY)
-        similarity = correlation_at(placed, sitk.Transform(3, sitk.sitkIdentity))
+        similarity = _similarity(frame, self.volume, pose)
         return Result(pose, IDENTITY, (time.perf_counter() - begin) * 1e3, similarity)
+
+
+def _similarity(frame: Frame, volume: Volume, pose: Pose) -> float:
+    """Correlation at the pose; NaN on clusters without SimpleITK, where grids evaluate too."""
+    try:
+        import SimpleITK as sitk
+
+        from scopereg.registration.classical.placement import place
+        from scopereg.registration.classical.simple_itk import correlation_at
+    except ModuleNotFoundError:
+        return math.nan
+    return correlation_at(place(frame, volume, pose, None, IDENTITY), sitk.Transform(3, sitk.sitkIdentity))

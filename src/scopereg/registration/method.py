@@ -19,14 +19,13 @@ from typing import Any, Protocol
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.registration import model as models
-from scopereg.registration.classical import PEERS
-from scopereg.registration.classical.method import ClassicalMethod
 from scopereg.registration.identity import IDENTITY, Identity
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared import Prepared
 from scopereg.registration.refined import REFINE, RefinedMethod
 
+CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
 _ALIASES = {"start": IDENTITY, "centre": IDENTITY}
 _WIDE = "wide"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -44,13 +43,20 @@ class Method(Protocol):
 First = Callable[[str], Method]  # makes a method for a device
 Step = Callable[[Method, str], Method]  # makes one that goes on from another's poses
 
+
+def _classical(name: str, before: Method | None = None) -> Method:
+    from scopereg.registration.classical.method import ClassicalMethod  # SimpleITK is not on every cluster
+
+    return ClassicalMethod(name, before)
+
+
 _FIRSTS: dict[str, First] = {
     IDENTITY: lambda device: Identity(),
-    **{name: partial(lambda name, device: ClassicalMethod(name), name) for name in PEERS},
+    **{name: partial(lambda name, device: _classical(name), name) for name in CLASSICAL},
 }
 _STEPS: dict[str, Step] = {
     REFINE: RefinedMethod,
-    **{name: partial(lambda name, before, device: ClassicalMethod(name, before), name) for name in PEERS},
+    **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
 }
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume
+from scopereg.images import Frame, Volume, centre_pose
 from scopereg.registration.classical import PEERS, Peer
-from scopereg.registration.classical.placement import centre_pose
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.result import RegistrationError, Result
 
@@ -63,7 +62,7 @@ class PreparedClassical(Prepared):
 
     def _climb(self, frame: Frame, start: Pose | None) -> Found:
         try:
-            return self.peer.register(frame, self.volume, start, self.peer.options)
+            return self.peer.register(frame, self.volume, start, options=self.peer.options)
         except RegistrationError as error:
             error.start = start or centre_pose(frame, self.volume)
             return error
