@@ -278,9 +278,9 @@ def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
     for row in failed:
         console.print(f"failed  {row.task.label}: {in_flags(row.error, RegisterOptions)}")
-    doubtful = [row for row in rows if row.ok is False]
+    doubtful = [row for row in rows if row.result is not None and row.result.ok is False]
     for row in doubtful[:_MOST_NAMED]:
-        console.print(f"not ok  {row.task.label}: {row.reason}")
+        console.print(f"not ok  {row.task.label}: {row.found.reason}")
     if len(doubtful) > _MOST_NAMED:
         console.print(f"not ok  {len(doubtful) - _MOST_NAMED} more, see {TABLE}")
     for path in written:
