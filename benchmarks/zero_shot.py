@@ -15,9 +15,10 @@ import argparse
 import csv
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,18 @@ from quick_sets import Case, DevelopmentSet, append_curve, quick_errors, stacked
 import scopereg
 from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import CLASSICAL, Located, Method, create
 from scopereg.evaluation.results import FrameResult
-from scopereg.evaluation.runner import EvaluateSettings, Journal, Origin, case_rows
+from scopereg.evaluation.runner import EvaluateSettings, Journal, Origin, case_rows, images_of, locate_case
 from scopereg.evaluation.statistics import mean_interval, success_rate, tail
 from scopereg.geometry import SUCCESS_MM, VoxelPoses
+from scopereg.images import centre_pose
 from scopereg.io.sheets import write_sheet
 from scopereg.progress import counting, say
 from scopereg.provenance import device_name, library_versions, tensors_sha256
-from scopereg.registration.result import RegistrationError
+from scopereg.registration.identity import IDENTITY
+from scopereg.registration.method import CLASSICAL, Method, create
+from scopereg.registration.prepared import Found
+from scopereg.registration.result import Result
 
 TABLE = Path(__file__).with_suffix(".csv")
 FRAMES = 48  # of a set: a network alone then takes about two minutes for all sets at one size, on one core
@@ -107,7 +111,7 @@ def usual_methods(files: dict[str, Path]) -> list[str]:
 def network_of(method: str) -> str:
     """What a method calls its network; empty where it has none."""
     name = method.partition("+")[0].partition(":")[0]
-    return "" if name in ("identity", *CLASSICAL) else name
+    return "" if name in (IDENTITY, *CLASSICAL) else name
 
 
 def contest(name: str, files: dict[str, Path], device: str) -> Contestant:
@@ -197,27 +201,22 @@ def located_rows(
     volume, frames = case.volume.float() / 255, case.frames.float() / 255
     examples = CaseExamples(volume, None, frames, VoxelPoses(case.rotation.float(), case.translation.float()))
     begin = time.process_time()
-    try:
-        found = contestant.method.locate(frames, volume, chosen.spacing_mm)
-    except RegistrationError:
-        found = one_by_one(contestant.method, frames, volume, chosen.spacing_mm)
+    answers = locate_case(contestant.method, examples, chosen.spacing_mm)
+    each_ms = (time.process_time() - begin) * 1e3 / len(frames)
+    found = lost_at_start(answers.found, examples, chosen.spacing_mm)
     if device == "cpu":
-        each_ms = (time.process_time() - begin) * 1e3 / len(frames)
-        found = found._replace(time_ms=torch.full((len(frames),), each_ms))
+        found = [replace(one, time_ms=0.0) for one in found]
+        answers = answers._replace(shared_ms=each_ms)
     origin = Origin(chosen.name, case.name, case.patient, chosen.spacing_mm)
-    return case_rows(origin, contestant.name, settings, examples, found)
+    return case_rows(origin, contestant.name, settings, examples, answers._replace(found=list(found)))
 
 
-def one_by_one(method: Method, frames: torch.Tensor, volume: torch.Tensor, spacing_mm: float) -> Located:
-    parts = []
-    for frame in frames:
-        try:
-            parts.append(method.locate(frame[None], volume, spacing_mm))
-        except RegistrationError:
-            parts.append(create("identity").locate(frame[None], volume, spacing_mm))
-    poses = VoxelPoses(*(torch.cat(kind) for kind in zip(*(part.poses for part in parts), strict=True)))
-    confidence, time_ms = (torch.cat([getattr(part, name) for part in parts]) for name in ("confidence", "time_ms"))
-    return Located(poses, confidence, time_ms)
+def lost_at_start(found: Sequence[Found], examples: CaseExamples, spacing_mm: float) -> list[Result]:
+    volume, frames = images_of(examples, spacing_mm)
+    return [
+        one if isinstance(one, Result) else Result(centre_pose(frame, volume), IDENTITY, 0.0, math.nan)
+        for one, frame in zip(found, frames, strict=True)
+    ]
 
 
 def summary(found: Sequence[FrameResult]) -> dict[str, Any]:

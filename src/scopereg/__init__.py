@@ -17,7 +17,7 @@ _HOMES = {
     "Volume": "scopereg.images",
     "adapt": "scopereg.training.adaptation.adapter",
     "load": "scopereg.registration.model",
-    "register": "scopereg.registration.locator",
+    "register": "scopereg.registration.register",
 }
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from scopereg.geometry import Pose as Pose
     from scopereg.images import Frame as Frame
     from scopereg.images import Volume as Volume
-    from scopereg.registration.locator import register as register
     from scopereg.registration.model import load as load
+    from scopereg.registration.register import register as register
     from scopereg.training.adaptation.adapter import adapt as adapt
 
 __all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "adapt", "load", "register"]

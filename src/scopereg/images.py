@@ -224,6 +224,12 @@ def pose_from_voxels(rotation: Tensor, translation: Tensor, frame: Frame, volume
     return Pose(turned, moved, frame.frame_of_reference, volume.frame_of_reference)
 
 
+def centre_pose(frame: Frame, volume: Volume) -> Pose:
+    """The frame laid flat on the middle plane of the volume: no rotation between their axes, centres together."""
+    shift = volume.centre_mm - volume.direction @ frame.centre_mm
+    return Pose(volume.direction, shift, frame.frame_of_reference, volume.frame_of_reference)
+
+
 def seen_from(volume: Volume, rotation: Tensor, translation: Tensor, shape: tuple[int, int, int]) -> Volume:
     """An isotropic volume as seen from a pose (3, 3), (3,) in centred voxels: one of `shape`, placed in the same world.
 

@@ -20,6 +20,7 @@ from zero_shot_table import markdown
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import sample_poses, sample_slice
+from scopereg.registration.refined import PreparedRefinement
 from scopereg.registration.result import RegistrationError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -86,10 +87,10 @@ def test_nothing_is_measured_twice(run: Any, tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_frame_that_cannot_be_located_counts_as_it_lies(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise RegistrationError("lost", where="here", fix="none")
+    def refuse(prepared: PreparedRefinement, frames: Any, starts: Any) -> Any:
+        return [RegistrationError("lost", where="here", fix="none") for _ in frames]
 
-    monkeypatch.setattr(zero_shot.create("identity+refine").__class__, "locate", refuse)
+    monkeypatch.setattr(PreparedRefinement, "locate", refuse)
     (row,) = run("--methods", "identity+refine", "--frames", "4")
     assert row["mean_mm"] == row["start_mm"]
 

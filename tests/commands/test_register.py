@@ -28,6 +28,7 @@ from scopereg.provenance import tensors_sha256
 from scopereg.registration import batch, batch_files
 from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.poses_table import COLUMNS, read_table
+from scopereg.registration.result import Result
 from scopereg.report.batch_page import SHOWN, chosen
 
 Case = Any  # of conftest.py
@@ -87,7 +88,7 @@ def test_the_ending_chooses_the_format(case: Case, tmp_path: Path, ending: str) 
     assert Pose.load(path).name == "ImageToVolume"
     if ending == "json":
         record = json.loads(path.read_text())
-        assert record["result"]["method"] == "start"
+        assert record["result"]["method"] == "identity"
         assert record["frame"]["spacing_from"] == "ultrasound region 0"
         assert record["volume"]["file"] == "volume.nii.gz"
         assert "Secret" not in path.read_text()
@@ -347,7 +348,8 @@ def test_the_page_shows_the_least_similar_frames() -> None:
     similarities = [0.9] * 100
     for row in (17, 18, 19, 57):
         similarities[row] = 0.1
-    made = [batch.Row(task, Pose.identity(), "x", value) for task, value in zip(tasks, similarities, strict=True)]
+    results = [Result(Pose.identity(), "x", 1.0, value) for value in similarities]
+    made = [batch.Row(task, result) for task, result in zip(tasks, results, strict=True)]
     shown = [int(row.task.shown) for row in chosen(made)]
     assert len(shown) == SHOWN
     assert {17, 18, 19, 57, 0, 99} <= set(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ from torch import Tensor
 from scopereg.cli import main
 from scopereg.data.tracked import held_out_blocks, real_case, start_poses
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation import methods
-from scopereg.evaluation.methods import Located
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings
 from scopereg.evaluation.sweeps import evaluate_sweep, part_shape, seen_shape, sweep_case
-from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
+from scopereg.geometry import Pose, VoxelPoses, compose_poses, invert_poses
+from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.tracked_sweep import TrackedSweep
+from scopereg.registration.method import create
+from scopereg.registration.prepared import Found, Prepared
+from scopereg.registration.result import Result
 
 SETTINGS = EvaluateSettings("real", magnitude=3, frames=1)
 SHAPE = (16, 32, 32)
@@ -47,11 +50,21 @@ class Tracker:
         self.answers = compose_poses(invert_poses(start_poses(truth, 3, 0, SHAPE)), truth)
         self.asked = 0
 
-    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
-        only = slice(self.asked, self.asked + 1)
+    def prepare(self, volume: Volume) -> Prepared:
         self.asked += 1
-        poses = VoxelPoses(self.answers.rotation[only], self.answers.translation[only])
-        return Located(poses, torch.ones(1), torch.ones(1))
+        row = self.asked - 1
+        return Known(self.answers.rotation[row], self.answers.translation[row], volume)
+
+
+class Known(Prepared):
+    """The pose of the one frame that comes."""
+
+    def __init__(self, rotation: Tensor, translation: Tensor, volume: Volume) -> None:
+        self.rotation, self.translation, self.volume = rotation, translation, volume
+
+    def locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        (frame,) = frames
+        return [Result(pose_from_voxels(self.rotation, self.translation, frame, self.volume), "tracker", 1.0, 1.0)]
 
 
 def test_the_tracker_itself_has_no_error_and_its_frames_agree_with_the_reference(
@@ -68,7 +81,7 @@ def test_the_tracker_itself_has_no_error_and_its_frames_agree_with_the_reference
 
 
 def test_no_registration_is_as_far_off_as_the_start(sweep: TrackedSweep, tmp_path: Path) -> None:
-    identity = methods.create("identity")
+    identity = create("identity")
     case = sweep_case(sweep, 1.0, shape=SHAPE, held_out=(2, 2))
     path = evaluate_sweep(case, identity, SETTINGS, tmp_path, shape=SHAPE)
     rows, _ = read_results(path)

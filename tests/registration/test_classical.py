@@ -15,7 +15,6 @@ import torch
 
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation import methods
 from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.registration.classical import (
@@ -26,6 +25,7 @@ from scopereg.registration.classical import (
     register_elastix,
 )
 from scopereg.registration.classical.elastix import parameter_map
+from scopereg.registration.method import create, names
 from scopereg.registration.result import RegistrationError
 
 needs_elastix = pytest.mark.skipif(
@@ -206,18 +206,18 @@ def test_without_itk_elastix_tells_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "itk", None)
     volume = worlds()[0]
     frame = Frame(sample_slice(volume.array, torch.eye(3), torch.tensor([1.0, 0.0, 1.0])), spacing_mm=0.8)
-    for use in (lambda: methods.create("elastix"), lambda: PEERS["elastix"].register(frame, volume)):
+    for use in (lambda: create("elastix"), lambda: PEERS["elastix"].register(frame, volume)):
         with pytest.raises(ScopeRegError, match="elastix is not installed") as caught:
             use()
         assert "pip install 'scopereg[baselines]'" in caught.value.fix
         assert not isinstance(caught.value, RegistrationError)  # or every frame would count as one that it missed
-    assert "elastix" in methods.names()
+    assert "elastix" in names()
 
 
 def test_itk_without_elastix_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "itk", types.ModuleType("itk"))
     with pytest.raises(ScopeRegError, match="elastix is not installed"):
-        methods.create("elastix")
+        create("elastix")
 
 
 @needs_elastix

@@ -18,7 +18,6 @@ import scopereg
 from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import NetworkMethod, RefinedMethod
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.images import Frame
 from scopereg.io.pictures import png_bytes
@@ -30,6 +29,9 @@ from scopereg.registration.calibration import Calibration, fingerprint, path_bes
 from scopereg.registration.confidence import Gauge, conformal_quantile, fit, in_first_half
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
+from scopereg.registration.network import NetworkMethod
+from scopereg.registration.refined import RefinedMethod
+from scopereg.registration.result import Result
 from scopereg.registration.signs import CHANGES, SIGNS, Witness, mm_of, with_changes
 
 Case = Any  # of conftest.py
@@ -311,7 +313,7 @@ def test_networks_without_signs_say_so(tmp_path: Path, patients: list[phantom.Ph
 def test_a_refined_pose_is_judged_anew(case: Case) -> None:
     locator = Locator(case.volume, "echo", refine=True, device="cpu")
     refined = locator.locate(case.frames[0])
-    (plain,) = locator.search.find([case.frames[0]], [None])
+    (plain,) = locator.prepared.before.locate([case.frames[0]], [None])  # type: ignore[attr-defined]
     assert not isinstance(plain, ScopeRegError)
     assert refined.ok is not None
     assert refined.signs["medium"] > plain.signs["medium"]
@@ -344,24 +346,25 @@ def test_the_command_tells_what_to_think_of_the_pose(
     assert row["reason"] in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_evaluated_networks_tell_their_confidence(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    images, volume = images_of(patients[0]), patients[0].volume.array
-    method = NetworkMethod(echo)
-    found = method.locate(images, volume, patients[0].spacing_mm)
-    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
+def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+    volume, spacing_mm = patients[0].volume, patients[0].spacing_mm
+    frames = [Frame(image, spacing_mm=spacing_mm) for image in images_of(patients[0])]
+    method, plain = NetworkMethod(echo), NetworkMethod(replace(echo, calibration=None))
     assert "calibration" in method.facts
-    assert found.verdicts is not None
-    assert torch.tensor([v.confidence for v in found.verdicts]).equal(found.confidence)
-    refined = RefinedMethod(method, torch.device("cpu")).locate(images, volume, patients[0].spacing_mm)
-    assert ((refined.confidence >= 0) & (refined.confidence <= 1)).all()
-    plain = NetworkMethod(replace(echo, calibration=None))
-    without = plain.locate(images, volume, patients[0].spacing_mm)
-    assert without.confidence.isnan().all()
-    assert without.verdicts is None
-    assert refined.verdicts is not None
-    assert refined.verdicts != found.verdicts
     assert "calibration" not in plain.facts
-    assert float((without.poses.translation - found.poses.translation).abs().max()) < 0.01
+    judged, refined, without = (
+        [one for one in Locator(volume, own).locate_all(frames) if isinstance(one, Result)]
+        for own in (method, RefinedMethod(method, "cpu"), plain)
+    )
+    assert len(judged) == len(refined) == len(without) == len(frames)
+    for one, after, bare in zip(judged, refined, without, strict=True):
+        assert all(0 <= found.confidence <= 1 for found in (one, after, bare))
+        assert one.ok is not None
+        assert after.verdict
+        assert after.verdict != one.verdict
+        assert (bare.ok, bare.verdict) == (None, "")
+        assert bare.confidence == max(bare.similarity, 0)
+        assert one.pose.is_close(bare.pose, mm=0.01, deg=0.05)
 
 
 @pytest.mark.gpu

@@ -60,7 +60,7 @@ def sweep() -> Sweep:
 class Memory:
     """A locator that looks at a frame once: a network gives the same pose every time."""
 
-    refinement = None
+    refines = False
 
     def __init__(self, locator: Locator, known: dict[int, Result] | None = None) -> None:
         self.locator, self.volume = locator, locator.volume

@@ -253,18 +253,18 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     assert sure is not None
     gauges = {name: replace(gauge, offset=-3.0, limits={}) for name, gauge in sure.gauges.items()}
     model = replace(sized, calibration=replace(sure, gauges=gauges))  # all errors are small
-    search = Locator(large.volume, model).search
-    inside = search.prepared(frame).windows.register(frame, true)  # type: ignore[attr-defined]
+    search = Locator(large.volume, model).prepared
+    inside = search.volume_for(frame).windows.register(frame, true)  # type: ignore[attr-defined]
     assert inside.ok is True
     assert inside.seen_from is true
     refined = replace(inside, pose=true)
-    adapted = Locator(large.volume, replace(model, facts={**model.facts, "window": [40, 64, 64]})).search
-    assert adapted.prepared(frame).window.shape == (40, 64, 64)  # type: ignore[attr-defined]
-    assert adapted.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
-    alike = [search.judge_refined(frame, refined) for search in (search, adapted)]  # type: ignore[attr-defined]
+    adapted = Locator(large.volume, replace(model, facts={**model.facts, "window": [40, 64, 64]})).prepared
+    assert adapted.volume_for(frame).window.shape == (40, 64, 64)  # type: ignore[attr-defined]
+    assert adapted.judge_refined(frame, refined).ok is True
+    alike = [search.judge_refined(frame, refined) for search in (search, adapted)]
     assert alike[0].signs == pytest.approx(alike[1].signs, abs=1e-4)
-    assert search.prepared(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
-    far = search.prepared(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
+    assert search.volume_for(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
+    far = search.volume_for(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
     assert far.ok is False
     assert "off the middle of the volume" in far.reason
     start = pose_from_voxels(torch.eye(3), torch.tensor([8.0, 0.0, 0.0]), frame, large.phantom)
@@ -284,11 +284,11 @@ def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(sized: Regi
     array = torch.nn.functional.pad(large.phantom.array, [pad] * 6)
     around = Volume(array, 0.8, (np.array(large.phantom.origin_mm) - pad * 0.8).tolist())
     frame, true = large.frames[3], large.truth[3]
-    search = Locator(around, sized).search
-    (found,) = search.find([frame], [None])
+    search = Locator(around, sized).prepared
+    (found,) = search.locate([frame], [None])
     assert not isinstance(found, ScopeRegError)
     assert found.seen_from is not None
-    first = search.prepared(frame).session.register(frame)  # type: ignore[attr-defined]
+    first = search.volume_for(frame).session.register(frame)  # type: ignore[attr-defined]
     assert found.seen_from.is_close(first.pose)
     assert apart_mm(frame, found.pose, true) < min(2, 0.8 * apart_mm(frame, first.pose, true))
     assert found.ok

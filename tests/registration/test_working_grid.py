@@ -12,15 +12,18 @@ from torch import Tensor, nn
 
 import scopereg
 from scopereg.data import phantom
+from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import NetworkMethod
-from scopereg.geometry import Pose, rotation_from_euler_deg, sample_poses
+from scopereg.evaluation.runner import locate_case
+from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, unit_range
 from scopereg.registration import working_grid
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
+from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared_volume import case_on_grid
+from scopereg.registration.result import Result
 from scopereg.registration.working_grid import FieldOfView, KnownSizes, WorkingGrid, depth_for, isotropic, padded
 
 SIZES = KnownSizes((64, 160), (32, 160), 25.0)
@@ -309,15 +312,17 @@ def test_what_is_evaluated_is_what_is_registered(size: tuple[int, int, int]) -> 
     """Frames on the volume's own grid go to the grid that the network wants, and their poses come back."""
     model = Registrar("guess", Guess().eval(), {"grid": SIZES.facts}, torch.device("cpu"))
     volume, frame = torch.rand(size), torch.rand(size[1:])
-    found = NetworkMethod(model).locate(frame[None], volume, 0.8)
+    nowhere = VoxelPoses(torch.eye(3)[None], torch.zeros(1, 3))
+    (found,) = locate_case(NetworkMethod(model), CaseExamples(volume, None, frame[None], nowhere), 0.8).found
+    assert isinstance(found, Result)
     reference, image = Volume(volume, 0.8), Frame(frame, spacing_mm=0.8)
     shipped = model.register(image, reference)
-    want = pose_to_voxels(shipped.pose, image, reference)
-    torch.testing.assert_close(found.poses.rotation[0], want.rotation)
-    torch.testing.assert_close(found.poses.translation[0], want.translation, atol=1e-4, rtol=0)
+    assert found.pose.matrix.tolist() == shipped.pose.matrix.tolist()
+    where = pose_to_voxels(found.pose, image, reference)
+    poses = VoxelPoses(where.rotation[None], where.translation[None])
     case = case_on_grid(model, frame[None], volume, 0.8)
-    again = case.back(case.placed(found.poses))
-    torch.testing.assert_close(again.translation, found.poses.translation)
+    again = case.back(case.placed(poses))
+    torch.testing.assert_close(again.translation, poses.translation)
 
 
 def test_a_network_finds_an_anisotropic_oblique_patient() -> None:
@@ -337,4 +342,4 @@ def test_a_network_finds_an_anisotropic_oblique_patient() -> None:
         fine = frame.resampled(0.37)
         found = locator.locate(Frame(unit_range(fine.array), fine.spacing_mm, fine.origin_mm))
         assert apart_mm(frame, found.pose, true) < 1
-        assert locator.search.prepared(fine).window.shape == (32, 128, 128)  # type: ignore[attr-defined]
+        assert locator.prepared.before.volume_for(fine).window.shape == (32, 128, 128)  # type: ignore[attr-defined]

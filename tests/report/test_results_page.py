@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor
 
 from scopereg.cli import main
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet, save_set
-from scopereg.evaluation.methods import Identity, Located
 from scopereg.evaluation.results import FrameResult, read_results, write_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.evaluation.trust import rank_correlation
-from scopereg.geometry import sample_poses
+from scopereg.geometry import Pose, sample_poses
+from scopereg.images import Frame, Volume, pose_from_voxels
+from scopereg.registration.identity import Identity
+from scopereg.registration.prepared import Found, Prepared
+from scopereg.registration.result import Result
 from scopereg.report import scenes
 from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
 from scopereg.report.gallery import failures, ranked
@@ -176,12 +178,21 @@ class Guess:
     def __init__(self, name: str, magnitude: float) -> None:
         self.name, self.magnitude, self.facts = name, magnitude, dict[str, Any]()
 
-    def locate(self, frames: Tensor, volume: Tensor, spacing_mm: float) -> Located:
-        shape: Sequence[int] = volume.shape
-        poses = sample_poses(
-            len(frames), self.magnitude, (shape[0], shape[1], shape[2]), torch.Generator().manual_seed(1)
-        )
-        return Located(poses, torch.arange(len(frames)) / 2, torch.ones(len(frames)))
+    def prepare(self, volume: Volume) -> Prepared:
+        return Guessing(self.magnitude, volume)
+
+
+class Guessing(Prepared):
+    def __init__(self, magnitude: float, volume: Volume) -> None:
+        self.magnitude, self.volume = magnitude, volume
+
+    def locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        poses = sample_poses(len(frames), self.magnitude, self.volume.shape, torch.Generator().manual_seed(1))
+        placed = [
+            pose_from_voxels(poses.rotation[row], poses.translation[row], frame, self.volume)
+            for row, frame in enumerate(frames)
+        ]
+        return [Result(pose, "guess", 1.0, row / 2) for row, pose in enumerate(placed)]
 
 
 @pytest.fixture(scope="module")

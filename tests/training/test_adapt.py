@@ -20,7 +20,6 @@ from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.devices import memory_in_words
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import NetworkMethod
 from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
@@ -29,6 +28,7 @@ from scopereg.networks import create
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
 from scopereg.registration.locator import Locator
+from scopereg.registration.network import NetworkMethod
 from scopereg.training.adaptation import parts
 from scopereg.training.adaptation.adapter import Adaptation, adapt
 from scopereg.training.adaptation.filling import fill_empty, pictured
@@ -352,7 +352,7 @@ def test_networks_for_windows_are_given_windows_in_use(own_base: Path, settings:
     assert scopereg.load(path, "cpu").facts["window"] == [16, 32, 32]
     locator = Locator(volume, str(path), device="cpu")
     frame = Frame(volume.array[20, 16:48, 16:48], spacing_mm=1.0)
-    assert locator.search.prepared(frame).window.shape == (16, 32, 32)  # type: ignore[attr-defined]
+    assert locator.prepared.volume_for(frame).window.shape == (16, 32, 32)  # type: ignore[attr-defined]
     turn = VoxelPoses(torch.eye(3), torch.tensor([3.0, -2.0, 6.0]))
     start = pose_from_voxels(*turn, frame, volume)
     with torch.inference_mode():  # what the network says of the part of the volume around the start

@@ -53,7 +53,7 @@ def test_every_answer_has_the_safety_headers(served: Served) -> None:
 def test_the_state_has_all_parts(served: Served) -> None:
     state = served.state()
     volume = state["volume"]
-    assert (state["type"], state["mode"], state["source"], state["method"]) == ("state", "live", "sweep", "start")
+    assert (state["type"], state["mode"], state["source"], state["method"]) == ("state", "live", "sweep", "identity")
     assert volume["shape"] == [20, 16, 12]
     assert np.reshape(volume["index_to_world"], (4, 4)).tolist() == [
         [0.5, 0, 0, 3],

@@ -22,6 +22,7 @@ from scopereg.geometry import Pose
 from scopereg.live.trust import light_of
 from scopereg.registration.batch import Row, Task
 from scopereg.registration.poses_table import write_table
+from scopereg.registration.result import Result
 from scopereg.registration.track import Step
 from scopereg.registration.track_table import write_track
 from scopereg.viewer.finished import Images, read_results
@@ -59,7 +60,7 @@ def test_a_result_finds_its_images_and_is_as_it_was(done: Path) -> None:
     assert result.frame.spacing_mm == (0.5, 0.6)
     assert np.allclose(result.volume.numpy(), small_volume().numpy())
     assert result.pose.is_close(io.read_pose(done / "json" / "pose0.json"))
-    assert (result.method, result.ok) == ("start", None)
+    assert (result.method, result.ok) == ("identity", None)
 
 
 def test_a_folder_gives_its_results_in_order(done: Path) -> None:
@@ -100,7 +101,8 @@ def test_a_track_tells_its_errors(tmp_path: Path) -> None:
 def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool | None, light: str) -> None:
     """The confidence of an own frame is 0 too, where a large error is expected."""
     pose = Pose.from_euler_deg((4, 5, 6), (1, 2, 3))
-    found = Row(Task(Path("f.png"), "f.png", "f"), pose, ok=False, confidence=0.0, expected_mm=8.5, belongs=belongs)
+    result = Result(pose, "x", 1.0, 0.5, ok=False, confidence=0.0, expected_mm=8.5, belongs=belongs)
+    found = Row(Task(Path("f.png"), "f.png", "f"), result)
     write_table([found], tmp_path / "poses.csv", ".tfm")
     step = Step(0, "f.png", 0, 0.0, "carried", "away", pose, expected_mm=8.5, ok=False, belongs=belongs)
     write_track([step], tmp_path / "track.csv")

@@ -131,7 +131,7 @@ def test_the_frame_on_the_screen_is_sought_in_the_new_volume_too(tmp_path: Path,
                 say(page, do="pause")
                 next_message(page, "state", paused=True)
             say(page, do="choose", name="b.nii.gz")
-            assert next_message(page, "update", generation=2)["method"] == "start"
+            assert next_message(page, "update", generation=2)["method"] == "identity"
 
 
 def test_the_true_error_is_told_where_the_frames_know_their_place(tmp_path: Path) -> None:

@@ -120,16 +120,15 @@ def run(options: DemoOptions) -> int:
 
 
 def register_sweep(sweep: Sweep, model: Registrar, console: Console) -> list[Outcome]:
-    """Every frame by the network, then by SimpleITK."""
-    from scopereg.registration.classical import register_mutual_information
+    """Every frame by the network and by SimpleITK, as scopereg register does."""
+    from scopereg.registration.locator import Locator
 
-    pairs = list(zip(sweep.frames, sweep.seen, strict=True))
-    session = model.prepare(sweep.volume)
-    session.register(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
-    found: dict[str, list[Result]] = {NETWORK: [], CLASSICAL: []}
-    for frame, seen in track(pairs, "registering", console=console, transient=True):
-        found[NETWORK].append(session.register(frame))
-        found[CLASSICAL].append(register_mutual_information(frame, sweep.volume, seen=seen))
+    locators = {NETWORK: Locator(sweep.volume, model), CLASSICAL: Locator(sweep.volume, "simpleitk-mi")}
+    locators[NETWORK].locate(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
+    found: dict[str, list[Result]] = {name: [] for name in locators}
+    for frame in track(sweep.frames, "registering", console=console, transient=True):
+        for name, locator in locators.items():
+            found[name].append(locator.locate(frame))
     return [
         Outcome(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])
         for method, results in found.items()

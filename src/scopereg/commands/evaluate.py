@@ -13,6 +13,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from scopereg.commands.flags import renaming
 from scopereg.commands.shared import DatasetName, DeviceName, Folder, Positional, ProtocolName
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import FrameResult, is_failure, read_results
@@ -23,7 +24,7 @@ from scopereg.registration.default_model import DEFAULT
 if TYPE_CHECKING:
     from scopereg.data.splits import Split
     from scopereg.data.store import VolumeSet
-    from scopereg.evaluation import methods
+    from scopereg.registration.method import Method
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,15 @@ class EvaluateOptions:
 
 def run(options: EvaluateOptions) -> int:
     """Evaluate everything asked for, then print the means."""
-    from scopereg.evaluation import methods
+    from scopereg.registration.method import create
 
     console = Console()
     if not options.methods or not options.protocols or not options.magnitudes:
         raise ScopeRegError(
             "nothing to evaluate", where="scopereg evaluate", fix="name at least one method, protocol and magnitude"
         )
-    chosen = [methods.create(name, options.device) for name in options.methods]  # wrong names before long work
+    with renaming({"method": "methods"}):
+        chosen = [create(name, options.device) for name in options.methods]  # wrong names before long work
     if options.dataset == "sweep":
         paths, title = _sweep(options, chosen)
     else:
@@ -97,7 +99,7 @@ def run(options: EvaluateOptions) -> int:
     return 0
 
 
-def _fold(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+def _fold(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], str]:
     """Results files of a part of a fold, and their title."""
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.evaluation.runner import EvaluateSettings, evaluate
@@ -113,7 +115,7 @@ def _fold(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[
     return paths, f"{volumes.name}, fold {options.fold}, {options.part} part"
 
 
-def _sweep(options: EvaluateOptions, chosen: list[methods.Method]) -> tuple[list[Path], str]:
+def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], str]:
     """Results files of the held-out frames of a tracked sweep, and their title."""
     from scopereg.evaluation.runner import EvaluateSettings
     from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case

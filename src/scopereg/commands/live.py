@@ -227,8 +227,9 @@ def _world_note(options: LiveOptions) -> list[str]:
 
 def _plan(options: LiveOptions) -> Plan:
     from scopereg.live.scene import Plan
+    from scopereg.registration.method import parse
 
-    if options.wide and not options.follow:
+    if (options.wide or parse(options.method).wide) and not options.follow:
         raise ScopeRegError("every frame would take seconds", where="--wide", fix="add --follow, or leave --wide out")
     return Plan(options.method, options.refine, options.agreement, options.follow, options.wide, options.device)
 
@@ -247,14 +248,18 @@ def _source_reading(options: LiveOptions) -> Reading:
 
 
 def _check(options: LiveOptions) -> None:
+    from scopereg.registration.method import parse
+
     if options.volume is None or options.source is None:
         raise ScopeRegError(
             "a volume and a source are needed",
             where="scopereg live",
             fix="write scopereg live VOLUME --source igtl://HOST:18944, plus:FILE.igs.mha, folder:DIR or dicom:FILE",
         )
-    if options.method == "start":
-        raise ScopeRegError("it does not search", where="--method start", fix="choose a method that finds frames")
+    if not parse(options.method).searches:
+        raise ScopeRegError(
+            "it does not search", where=f"--method {options.method}", fix="choose a method that finds frames"
+        )
     if options.volumes is not None and not options.volumes.is_dir():
         raise ScopeRegError("there is no such folder", where=f"--volumes {options.volumes}", fix="check the name")
     if not 0 < options.max_upload_mb <= 2**20:

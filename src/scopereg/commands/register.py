@@ -46,7 +46,7 @@ class RegisterOptions(ImageReading):
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or start: no search."""
+    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
     agreement: bool = False
@@ -245,8 +245,8 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     console.print(f"volume  {image_line(ready.locator.volume)}")
     print_notes(console, notes)
     forget([*tasks, *(row.task for row in bad)], job)
-    chunks = in_chunks(tasks, ready.locator.search.together)
-    rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.search.worth))
+    chunks = in_chunks(tasks, ready.locator.prepared.batch_size)
+    rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.prepared.worth_a_process))
     sequences = write_sequences(rows, job)
     _summarise(console, rows, [job.folder / TABLE, *sequences])
     if options.report:
@@ -278,9 +278,9 @@ def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
     for row in failed:
         console.print(f"failed  {row.task.label}: {in_flags(row.error, RegisterOptions)}")
-    doubtful = [row for row in rows if row.ok is False]
+    doubtful = [row for row in rows if row.result is not None and row.result.ok is False]
     for row in doubtful[:_MOST_NAMED]:
-        console.print(f"not ok  {row.task.label}: {row.reason}")
+        console.print(f"not ok  {row.task.label}: {row.found.reason}")
     if len(doubtful) > _MOST_NAMED:
         console.print(f"not ok  {len(doubtful) - _MOST_NAMED} more, see {TABLE}")
     for path in written:

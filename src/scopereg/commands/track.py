@@ -66,6 +66,7 @@ class TrackOptions(TrackSettings, ImageReading):
 def run(options: TrackOptions) -> int:
     """The verb; 1 if frames could not be read or none was found, 130 if it was interrupted."""
     from scopereg.registration.locator import Locator
+    from scopereg.registration.method import parse
     from scopereg.registration.notes import image_line
     from scopereg.registration.recording import open_recording
     from scopereg.registration.start import TRACKER, Start
@@ -76,8 +77,10 @@ def run(options: TrackOptions) -> int:
         raise ScopeRegError(
             "a sequence and a volume are needed", where="scopereg track", fix="write scopereg track SEQUENCE VOLUME"
         )
-    if options.method == "start":
-        raise ScopeRegError("it does not search", where="--method start", fix="choose a method that finds frames")
+    if not parse(options.method).searches:
+        raise ScopeRegError(
+            "it does not search", where=f"--method {options.method}", fix="choose a method that finds frames"
+        )
     settings = TrackSettings(**{field.name: getattr(options, field.name) for field in fields(TrackSettings)})
     reading = reading_of(options.volume, options)
     left_out = [options.output, options.volume]

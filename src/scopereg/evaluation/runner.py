@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,17 +21,32 @@ from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.methods import Located, Method
 from scopereg.evaluation.metrics import frame_metrics
 from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, read_results, write_results
-from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, mtre_mm
+from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation, mtre_mm
+from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io.files import output_folder
 from scopereg.io.sheets import sheet_text
 from scopereg.provenance import provenance
+from scopereg.registration.locator import Locator
+from scopereg.registration.method import Method
+from scopereg.registration.prepared import Found
+from scopereg.registration.result import RegistrationError, Result
 
 Part = Literal["test", "validation", "train"]
 Progress = Callable[[int, int], None]  # called with what is done and what there is in all
 _POSE = ("tx", "ty", "tz", "rx", "ry", "rz")
+_METRICS = {  # columns of a row, and what `frame_metrics` calls them
+    "mtre_mm": "mtre_mm",
+    "translation_mm": "trans_err_mm",
+    "rotation_deg": "rot_err_deg",
+    "geodesic_deg": "geodesic_deg",
+    "dice": "dice",
+    "hd95_mm": "hd95_mm",
+    "ncc": "ncc",
+    "ssim": "ssim",
+}
+_NOTHING_MEASURED: dict[str, Any] = dict.fromkeys(_METRICS, math.nan)
 
 
 @dataclass(frozen=True)
@@ -66,9 +83,9 @@ def evaluate(
         examples = case_examples(
             volumes, row, settings.protocol, settings.magnitude, seed=settings.seed, frames=settings.frames
         )
-        found = method.locate(examples.frames, examples.volume, volumes.spacing_mm)
         origin = Origin(volumes.name, volumes.cases[row], volumes.patients[row], volumes.spacing_mm)
-        return case_rows(origin, method.name, settings, examples, found)
+        answers = locate_case(method, examples, volumes.spacing_mm)
+        return case_rows(origin, method.name, settings, examples, answers)
 
     rows = getattr(split, settings.part)[: settings.cases]
     work = {volumes.cases[row]: partial(case, row) for row in rows}
@@ -139,24 +156,45 @@ class Journal:
         self.rows += rows
 
 
+class Answers(NamedTuple):
+    """What a method found of the frames of a case."""
+
+    found: list[Found]
+    judged: bool  # whether the method gives verdicts
+    shared_ms: float = 0.0  # each frame's share in what was done for all of them, such as preparing the volume
+
+
+def locate_case(method: Method, examples: CaseExamples, spacing_mm: float) -> Answers:
+    """The frames of a case, all in one go, by what `scopereg.register` uses."""
+    volume, frames = images_of(examples, spacing_mm)
+    begin = time.perf_counter()
+    locator = Locator(volume, method)
+    found = locator.locate_all(frames)
+    elapsed_ms = (time.perf_counter() - begin) * 1e3
+    own_ms = sum(one.time_ms for one in found if isinstance(one, Result))
+    return Answers(found, locator.prepared.judges, max(elapsed_ms - own_ms, 0.0) / len(frames))
+
+
+def images_of(examples: CaseExamples, spacing_mm: float) -> tuple[Volume, list[Frame]]:
+    """The volume and the frames of a case; both are centred."""
+    frames = [Frame(image, spacing_mm=spacing_mm) for image in examples.frames.cpu()]
+    return Volume(examples.volume.cpu(), spacing_mm), frames
+
+
 def case_rows(
-    origin: Origin, method: str, settings: EvaluateSettings, examples: CaseExamples, found: Located
+    origin: Origin, method: str, settings: EvaluateSettings, examples: CaseExamples, answers: Answers
 ) -> list[FrameResult]:
     """Rows of the frames of a case, numbered from 0; nothing is measured of those that were not located."""
-    columns = frame_metrics(
-        found.anywhere(),
-        examples.poses,
-        volume=examples.volume,
-        frames=examples.frames,
-        spacing_mm=origin.spacing_mm,
-        labels=examples.labels,
-    )
-    columns = {name: column.masked_fill(found.lost.to(column.device), torch.nan) for name, column in columns.items()}
-    nothing = VoxelPoses(torch.eye(3).expand_as(found.poses.rotation), torch.zeros_like(found.poses.translation))
-    height, width = examples.frames.shape[1:]
-    start_mm = mtre_mm(nothing, examples.poses, (height, width), origin.spacing_mm)
-    missing = torch.full_like(start_mm, torch.nan)
-    true, guess = _numbers(examples.poses), _numbers(found.poses)
+    volume, frames = images_of(examples, origin.spacing_mm)
+    middle = VoxelPoses(torch.eye(3).expand(len(frames), 3, 3), torch.zeros(len(frames), 3))
+    start_mm = mtre_mm(middle, examples.poses, frames[0].shape, origin.spacing_mm)
+    placed = {
+        row: pose_to_voxels(pose, frames[row], volume)
+        for row, one in enumerate(answers.found)
+        if (pose := _pose_of(one)) is not None
+    }
+    measured = _measured(placed, examples, origin.spacing_mm)
+    true = _numbers(examples.poses)
     return [
         FrameResult(
             dataset=origin.dataset,
@@ -166,44 +204,65 @@ def case_rows(
             method=method,
             case=origin.case,
             patient=origin.patient,
-            frame=index,
-            start_mm=_short(start_mm[index]),
-            mtre_mm=_short(columns["mtre_mm"][index]),
-            translation_mm=_short(columns["trans_err_mm"][index]),
-            rotation_deg=_short(columns["rot_err_deg"][index]),
-            geodesic_deg=_short(columns["geodesic_deg"][index]),
-            dice=_short(columns.get("dice", missing)[index]),
-            hd95_mm=_short(columns.get("hd95_mm", missing)[index]),
-            ncc=_short(columns["ncc"][index]),
-            ssim=_short(columns["ssim"][index]),
-            confidence=_short(found.confidence[index]),
-            time_ms=_short(found.time_ms[index]),
-            **_pose_columns("true", true[index]),
-            **_pose_columns("found", guess[index]),
-            **_verdict(found, index),
-            failure=" ".join(found.failures.get(index, "").split()),
+            frame=row,
+            start_mm=_short(start_mm[row]),
+            **measured.get(row, _NOTHING_MEASURED),
+            **_told(one, answers),
+            **_pose_columns("true", true[row]),
+            **_pose_columns("found", _numbers(placed[row]) if row in placed else torch.full((6,), math.nan)),
         )
-        for index in range(len(examples.frames))
+        for row, one in enumerate(answers.found)
     ]
+
+
+def _pose_of(found: Found) -> Pose | None:
+    """A frame that a classical search could not locate counts as left where that began."""
+    if isinstance(found, Result):
+        return found.pose
+    return found.start if isinstance(found, RegistrationError) else None
+
+
+def _measured(placed: dict[int, VoxelPoses], examples: CaseExamples, spacing_mm: float) -> dict[int, dict[str, Any]]:
+    """The metrics of the frames that have a pose."""
+    if not placed:
+        return {}
+    rows = list(placed)
+    columns = frame_metrics(
+        VoxelPoses(*(torch.stack(parts) for parts in zip(*placed.values(), strict=True))),
+        VoxelPoses(*(part[rows] for part in examples.poses)),
+        volume=examples.volume,
+        frames=examples.frames[rows],
+        spacing_mm=spacing_mm,
+        labels=examples.labels,
+    )
+    known = {name: columns[metric] for name, metric in _METRICS.items() if metric in columns}
+    return {
+        row: {**_NOTHING_MEASURED, **{name: _short(column[place]) for name, column in known.items()}}
+        for place, row in enumerate(rows)
+    }
+
+
+def _told(found: Found, answers: Answers) -> dict[str, Any]:
+    """What the method says of a frame: how sure it is, what it took, its verdict, or why there is no pose."""
+    if not isinstance(found, Result):
+        left = _pose_of(found) is not None
+        failure = "" if left else " ".join(found.what.split())
+        ok = "no" if answers.judged else ""
+        return {"confidence": math.nan, "time_ms": _short(answers.shared_ms), "ok": ok, "failure": failure}
+    sure = found.confidence if math.isfinite(found.confidence) else found.similarity
+    told: dict[str, Any] = {"confidence": _short(sure), "time_ms": _short(found.time_ms + answers.shared_ms)}
+    if found.ok is not None:
+        told |= {"expected_mm": _short(found.expected_mm), "bound_mm": _short(found.bound_mm)}
+        told["ok"] = "yes" if found.ok else "no"
+    return told
 
 
 def _pose_columns(kind: str, numbers: Tensor) -> dict[str, Any]:
     return {f"{kind}_{name}": _short(value) for name, value in zip(_POSE, numbers, strict=True)}
 
 
-def _verdict(found: Located, index: int) -> dict[str, Any]:
-    """What a calibrated network thinks of a frame's pose."""
-    if found.verdicts is None:
-        return {}
-    verdict = found.verdicts[index]
-    if verdict is None:
-        return {"ok": "no"}
-    numbers = {"expected_mm": _short(verdict.expected_mm), "bound_mm": _short(verdict.bound_mm)}
-    return {**numbers, "ok": "yes" if verdict.ok else "no"}
-
-
 def _numbers(poses: VoxelPoses) -> Tensor:
-    """Poses as tx, ty, tz, rx, ry, rz (F, 6) in voxels and degrees."""
+    """Poses as tx, ty, tz, rx, ry, rz (..., 6) in voxels and degrees."""
     return torch.cat([poses.translation, euler_deg_from_rotation(poses.rotation)], -1)
 
 

@@ -10,7 +10,6 @@ import torch
 
 from scopereg.data.examples import CaseExamples
 from scopereg.data.tracked import RealCase, around, held_out_blocks, real_case, start_poses
-from scopereg.evaluation.methods import Method
 from scopereg.evaluation.results import FrameResult
 from scopereg.evaluation.runner import (
     EvaluateSettings,
@@ -19,6 +18,7 @@ from scopereg.evaluation.runner import (
     case_rows,
     collect,
     file_name,
+    locate_case,
     run_facts,
 )
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
@@ -26,6 +26,7 @@ from scopereg.io.files import output_folder
 from scopereg.io.tracked_sweep import TrackedSweep
 from scopereg.networks.encoders import STRIDE
 from scopereg.provenance import tensors_sha256
+from scopereg.registration.method import Method
 from scopereg.registration.working_grid import depth_for
 
 MOST_PIXELS = 128  # of a frame along a side; its middle is taken where it has more
@@ -103,6 +104,5 @@ def _frame_rows(
         volume.array, None, case.frames[index].array[None].to(torch.float32), compose_poses(invert_poses(start), truth)
     )
     spacing_mm = volume.isotropic_spacing_mm
-    found = method.locate(examples.frames, examples.volume, spacing_mm)
     origin = Origin(case.name, f"{case.name}-{case.rows[index]:04d}", case.name, spacing_mm)
-    return case_rows(origin, method.name, settings, examples, found)
+    return case_rows(origin, method.name, settings, examples, locate_case(method, examples, spacing_mm))

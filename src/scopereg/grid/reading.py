@@ -112,10 +112,20 @@ def _methods(value: Any, where: str) -> dict[str, dict[str, Any]]:
     return {str(name): _method(str(name), settings or {}, f"{where}.{name}") for name, settings in found.items()}
 
 
+def _is_method(name: str) -> bool:
+    """Whether a method is called so that needs no file: a plan goes to other machines."""
+    from scopereg.registration import method as methods
+
+    try:
+        return methods.parse(name).first in methods.names()
+    except ScopeRegError:
+        return False
+
+
 def _method(name: str, settings: Any, where: str) -> dict[str, Any]:
     """The settings of a method, each of its type; what it is must be known."""
     from scopereg import networks
-    from scopereg.evaluation import methods
+    from scopereg.registration import method as methods
 
     if not _METHOD_NAME.fullmatch(name):
         raise ScopeRegError("a name for folders", where=where, fix="use letters, digits and . _ + - alone")
@@ -123,7 +133,7 @@ def _method(name: str, settings: Any, where: str) -> dict[str, Any]:
     options = {str(key).replace("-", "_"): value for key, value in given.items()}
     made_by = str(options.get("method") or options.get("network") or name)
     if "method" in options or not (is_network(made_by) or "network" in options):
-        if made_by.partition(":")[0] not in methods.names() or not re.fullmatch(r"[^:]+(:[1-9])?", made_by):
+        if not _is_method(made_by):
             choices = methods.names() if "method" in options else (*networks.names(), *methods.names())
             raise ScopeRegError(
                 f"unknown method {made_by!r}{did_you_mean(made_by, choices)}",

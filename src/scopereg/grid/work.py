@@ -18,7 +18,6 @@ from scopereg.data.store import VolumeSet
 from scopereg.devices import resolve_device
 from scopereg.environment import changed_environment
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation import methods
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.grid.folder import RunFolder, summary
@@ -30,6 +29,8 @@ from scopereg.io.files import write_text
 from scopereg.progress import counting
 from scopereg.provenance import provenance
 from scopereg.registration import model as models
+from scopereg.registration.method import Method, create
+from scopereg.registration.network import NetworkMethod
 from scopereg.training.settings import TrainSettings
 
 # Each run is one process: Lightning must not take those of a job that do other runs for its own.
@@ -176,14 +177,14 @@ def _check_data(content: dict[str, Any], volumes: VolumeSet, folder: RunFolder) 
         )
 
 
-def _method(run: Run, weights: Path, device: str) -> methods.Method:
+def _method(run: Run, weights: Path, device: str) -> Method:
     if run.settings is None:
-        return methods.create(run.made_by, device)
+        return create(run.made_by, device)
     model = replace(models.load(weights, device), name=run.method)
-    return methods.NetworkMethod(model, run.settings.passes)
+    return NetworkMethod(model, passes=run.settings.passes)
 
 
-def _test(run: Run, volumes: VolumeSet, method: methods.Method, protocol: str, place: Place, folder: Path) -> Path:
+def _test(run: Run, volumes: VolumeSet, method: Method, protocol: str, place: Place, folder: Path) -> Path:
     """The results file of the test part under a protocol."""
     method.name = run.named_under(protocol)
     settings = EvaluateSettings(protocol, run.magnitude, run.fold, "test", FRAMES_PER_CASE, run.seed, run.cases)  # type: ignore[arg-type]

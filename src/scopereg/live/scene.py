@@ -12,8 +12,8 @@ from scopereg.images import Frame, Volume
 from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
+from scopereg.registration.method import parse
 from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.search import NetworkSearch
 from scopereg.registration.start import Start
 from scopereg.registration.tracker import Tracker
 
@@ -43,17 +43,15 @@ class Scene:
     @property
     def method(self) -> str:
         """In words."""
-        words = [Path(self._plan.method).stem]
-        words += ["refined"] if self._plan.refine else []
+        words = [Path(parse(self._plan.method).first).stem]
+        words += ["refined"] if self.locator.refines else []
         words += ["followed"] if self._plan.follow else []
         return ", ".join(words)
 
     @property
     def may_overlap(self) -> bool:
         """Whether several frames may be located at once: by a network on the CPU that keeps nothing between them."""
-        search = self.locator.search
-        alone = self._tracker is None and self.locator.refinement is None
-        return alone and isinstance(search, NetworkSearch) and search.model.device.type == "cpu"
+        return self._tracker is None and self.locator.prepared.may_overlap
 
     def register(self, frame: Frame) -> Result:
         """The pose of the next frame."""

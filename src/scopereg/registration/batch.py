@@ -104,18 +104,15 @@ class Row(NamedTuple):
     """What became of a frame."""
 
     task: Task
-    pose: Pose | None = None
-    method: str = ""
-    similarity: float = float("nan")
-    time_ms: float = float("nan")
-    notes: tuple[str, ...] = ()
-    error: str = ""
-    confidence: float = float("nan")
-    ok: bool | None = None  # None where nobody can tell
-    expected_mm: float = float("nan")
-    bound_mm: float = float("nan")
-    reason: str = ""
-    belongs: bool | None = None  # to the volume; None likewise
+    result: Result | None = None  # without images: rows go between processes, and there may be thousands
+    notes: tuple[str, ...] = ()  # of reading the frame, and those of the result
+    error: str = ""  # why there is no result
+
+    @property
+    def found(self) -> Result:
+        """The result of a frame that was located."""
+        assert self.result is not None
+        return self.result
 
 
 def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -227,20 +224,7 @@ def _finish(job: Job, task: Task, frame: Frame, found: Result | Exception) -> Ro
         write_result(found, job.targets(task.name), job.convention)
     except Exception as error:
         return Row(task, notes=notes, error=reason_of(error))
-    return Row(
-        task,
-        found.pose,
-        found.method,
-        found.similarity,
-        found.time_ms,
-        (*notes, *found.notes),
-        confidence=found.confidence,
-        ok=found.ok,
-        expected_mm=found.expected_mm,
-        bound_mm=found.bound_mm,
-        reason=found.reason,
-        belongs=found.belongs,
-    )
+    return Row(task, found.without_images(), (*notes, *found.notes))
 
 
 def write_result(result: Result, targets: dict[str, Path], convention: Convention) -> list[Path]:

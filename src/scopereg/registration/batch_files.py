@@ -77,7 +77,7 @@ def write_sequences(rows: Sequence[Row], job: Job) -> list[Path]:
 
 
 def _is_good_sequence(path: Path, rows: Sequence[Row]) -> bool:
-    found = any(row.pose is not None for row in rows if row.task.path == path)
+    found = any(row.result is not None for row in rows if row.task.path == path)
     return found and is_sequence(path)
 
 
@@ -85,6 +85,6 @@ def _write_sequence(path: Path, rows: Sequence[Row], folder: Path, reading: Read
     cine = cine_of(reading, path)
     poses: list[Pose | None] = [None] * len(cine)
     for row in rows:
-        poses[row.task.index] = row.pose
+        poses[row.task.index] = None if row.result is None else row.result.pose
     target = folder / f"{rows[0].task.stem}{SEQUENCE}"
     return add_poses(path, poses, target, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm)

@@ -30,18 +30,19 @@ def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:
 
 
 def _cells(row: Row, ending: str) -> dict[str, str]:
-    cells = {"file": row.task.shown, "index": str(row.task.index), "method": row.method}
+    cells = {"file": row.task.shown, "index": str(row.task.index), "method": ""}
     cells |= {"note": "; ".join(row.notes), "error": row.error}
-    if row.pose is not None:
-        numbers = np.concatenate([row.pose.translation_mm, row.pose.euler_deg])
+    if (result := row.result) is not None:
+        cells["method"] = result.method
+        numbers = np.concatenate([result.pose.translation_mm, result.pose.euler_deg])
         # Nine digits: what is read back is the pose to a billionth of a degree.
         cells |= {name: f"{number:.9f}" for name, number in zip((*TRANSLATION, *ANGLES), numbers, strict=True)}
         cells["output"] = f"{row.task.name}{ending}"
-        cells["similarity"] = _number(row.similarity, 6)
-        cells |= {"confidence": _number(row.confidence, 3), "reason": row.reason}
-        cells |= {"expected_mm": _number(row.expected_mm, 2), "bound_mm": _number(row.bound_mm, 2)}
-        cells |= {"ok": YES_NO[row.ok], "belongs": YES_NO[row.belongs]}
-        cells["time_ms"] = f"{row.time_ms:.1f}"
+        cells["similarity"] = _number(result.similarity, 6)
+        cells |= {"confidence": _number(result.confidence, 3), "reason": result.reason}
+        cells |= {"expected_mm": _number(result.expected_mm, 2), "bound_mm": _number(result.bound_mm, 2)}
+        cells |= {"ok": YES_NO[result.ok], "belongs": YES_NO[result.belongs]}
+        cells["time_ms"] = f"{result.time_ms:.1f}"
     return cells
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 class RegistrationError(ScopeRegError):
     """A frame that a method cannot locate, though the call is right and other frames may be found."""
+
+    start: Pose | None = None  # where a classical search began: an evaluation counts the frame as left there
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class Result:
     def __str__(self) -> str:
         verdict = f" {self.verdict}" if self.verdict else ""
         return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms]{verdict}"
+
+    def without_images(self) -> Result:
+        """Pose, verdict and how it was found: what can be kept of many frames, or sent to another process."""
+        return replace(self, frame=None, volume=None, evidence=None, alternatives=())
 
     @property
     def verdict(self) -> str:

@@ -151,7 +151,7 @@ class Tracker:
         """Of one of the six numbers of a pose: what is expected of all six together is some two and a half times it."""
         if math.isfinite(result.expected_mm):
             return max(result.expected_mm / math.sqrt(6), 0.05)
-        refined = self.locator.refinement is not None
+        refined = self.locator.refines
         return (self.settings.refined_error_mm if refined else self.settings.network_error_mm) / math.sqrt(6)
 
 

@@ -16,6 +16,7 @@ from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, cine_of
 from scopereg.registration.notes import image_line
+from scopereg.registration.result import Result
 from scopereg.report.charts import Series, line_chart
 from scopereg.report.page import Picture, Report
 
@@ -27,7 +28,7 @@ _WIDEST = 320  # pixels of a picture
 
 def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str]) -> Report:
     """Cards, failures, similarity along the frames, all poses, pictures, how it was made."""
-    found = [row for row in rows if row.pose is not None]
+    found = [row for row in rows if row.result is not None]
     refined = " and refined" if job.refine else ""
     report = Report(
         f"{len(found)} of {len(rows)} frames located in {job.reading.volume.name}",
@@ -40,10 +41,10 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     report.cards(_cards(rows, found))
     report.notes(notes)
     _add_failures(report, [row for row in rows if row.error])
-    _add_doubts(report, [row for row in found if row.ok is False])
+    _add_doubts(report, [row for row in found if row.found.ok is False])
     if len(found) > 2:
         report.heading("Similarity", "Frame after frame, of those that were located.")
-        values = [0.0 if math.isnan(row.similarity) else row.similarity for row in found]
+        values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
         report.chart(line_chart([Series("similarity", values, "#4cc38a")], x_label="frame", y_label="similarity"))
     _add_pictures(report, chosen(found), volume, job)
     _add_poses(report, found)
@@ -54,12 +55,12 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
 def _cards(rows: Sequence[Row], found: Sequence[Row]) -> dict[str, str]:
     cards = {"frames located": f"{len(found)} of {len(rows)}"}
     if found:
-        cards["median similarity"] = f"{median(row.similarity for row in found):.3f}"
-        cards["median time per frame"] = f"{median(row.time_ms for row in found):.0f} ms"
-    judged = [row for row in found if row.ok is not None]
+        cards["median similarity"] = f"{median(row.found.similarity for row in found):.3f}"
+        cards["median time per frame"] = f"{median(row.found.time_ms for row in found):.0f} ms"
+    judged = [row for row in found if row.found.ok is not None]
     if judged:
-        cards["ok"] = f"{sum(row.ok is True for row in judged)} of {len(judged)}"
-        cards["median expected error"] = f"{median(row.expected_mm for row in judged):.1f} mm"
+        cards["ok"] = f"{sum(row.found.ok is True for row in judged)} of {len(judged)}"
+        cards["median expected error"] = f"{median(row.found.expected_mm for row in judged):.1f} mm"
     return cards
 
 
@@ -73,15 +74,18 @@ def _add_failures(report: Report, failed: Sequence[Row]) -> None:
 def _add_doubts(report: Report, doubtful: Sequence[Row]) -> None:
     if doubtful:
         report.heading("Frames not to believe", "Located, but the signs speak against the pose.")
-        cells = [[row.task.shown, str(row.task.index), f"{row.expected_mm:.1f}", row.reason] for row in doubtful]
-        report.table(["file", "frame", "expected mm", "why"], cells[:_MOST_ROWS], style="words")
+        cells = [
+            [row.task.shown, str(row.task.index), f"{row.found.expected_mm:.1f}", row.found.reason]
+            for row in doubtful[:_MOST_ROWS]
+        ]
+        report.table(["file", "frame", "expected mm", "why"], cells, style="words")
 
 
 def _add_poses(report: Report, found: Sequence[Row]) -> None:
     if not found:
         return
     report.heading("Poses", "All of them, with notes, are in poses.csv." if len(found) > _MOST_ROWS else "")
-    judged = any(row.ok is not None for row in found)
+    judged = any(row.found.ok is not None for row in found)
     columns = ["file", "frame", "x mm", "y mm", "z mm", "rx deg", "ry deg", "rz deg", "similarity"]
     columns += ["ok", "expected mm", "95 % below"] if judged else []
     cells = [_pose_cells(row, judged) for row in found[:_MOST_ROWS]]
@@ -89,23 +93,23 @@ def _add_poses(report: Report, found: Sequence[Row]) -> None:
 
 
 def _pose_cells(row: Row, judged: bool) -> list[str]:
-    assert row.pose is not None
-    numbers = [f"{n:.2f}" for n in (*row.pose.translation_mm, *row.pose.euler_deg)]
+    result = row.found
+    numbers = [f"{n:.2f}" for n in (*result.pose.translation_mm, *result.pose.euler_deg)]
     return [
         row.task.shown,
         str(row.task.index),
         *numbers,
-        f"{row.similarity:.3f}",
-        *(_verdict_cells(row) if judged else ()),
-        f"{row.time_ms:.0f}",
+        f"{result.similarity:.3f}",
+        *(_verdict_cells(result) if judged else ()),
+        f"{result.time_ms:.0f}",
         "; ".join(row.notes),
     ]
 
 
-def _verdict_cells(row: Row) -> tuple[str, str, str]:
-    if row.ok is None:
+def _verdict_cells(result: Result) -> tuple[str, str, str]:
+    if result.ok is None:
         return "", "", ""
-    return "yes" if row.ok else "no", f"{row.expected_mm:.1f}", f"{row.bound_mm:.1f}"
+    return "yes" if result.ok else "no", f"{result.expected_mm:.1f}", f"{result.bound_mm:.1f}"
 
 
 def chosen(found: Sequence[Row]) -> list[Row]:
@@ -121,8 +125,9 @@ def chosen(found: Sequence[Row]) -> list[Row]:
 
 def _rank(row: Row) -> tuple[float, float]:
     """By what is expected where there are verdicts, else by similarity."""
-    expected = 0.0 if row.ok is None else -row.expected_mm
-    return expected, -math.inf if math.isnan(row.similarity) else row.similarity
+    result = row.found
+    expected = 0.0 if result.ok is None else -result.expected_mm
+    return expected, -math.inf if math.isnan(result.similarity) else result.similarity
 
 
 def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job) -> None:
@@ -136,9 +141,8 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
     )
     for row in rows:
         frame = small(cine_of(job.reading, row.task.path)[row.task.index])
-        assert row.pose is not None
-        cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.pose)))[0]
-        report.strip(f"{row.similarity:.3f}", row.task.label, _strip(frame.array, cut))
+        cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.found.pose)))[0]
+        report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
 
 
 def _strip(image: Tensor, cut: Tensor) -> list[Picture]:

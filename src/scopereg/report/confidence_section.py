@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scopereg.evaluation.groups import Group
+from scopereg.evaluation.groups import START, Group
 from scopereg.evaluation.tables import NOTHING, number
 from scopereg.evaluation.trust import Judged, Worth, calibration_curve, kept_curve, rank_correlation, worth
 from scopereg.geometry import SUCCESS_MM
@@ -51,7 +51,7 @@ def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> N
 
 def _told(group: Group, styles: Styles) -> dict[str, Judged]:
     """The methods of a group that tell a confidence, with their frames."""
-    found = {method: judged_frames(group, method) for method in ordered(group, styles)}
+    found = {method: judged_frames(group, method) for method in ordered(group, styles) if method != START}
     return {method: judged for method, judged in found.items() if len(judged.errors_mm) >= _LEAST}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from scopereg.images import centre_pose
 from scopereg.registration.classical.elastix import ElastixOptions, register_elastix, require_elastix, warm_up
-from scopereg.registration.classical.placement import centre_pose
 from scopereg.registration.classical.simple_itk import (
     METHOD,
     CorrelationOptions,

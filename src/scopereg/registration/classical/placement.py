@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, check_content, field_of_view
+from scopereg.images import Frame, Volume, centre_pose, check_content, field_of_view
 from scopereg.registration.result import RegistrationError
 
 
@@ -78,12 +78,6 @@ def place(frame: Frame, volume: Volume, start: Pose | None, seen: Tensor | None,
             fix="pass a mask of the frame's shape that is true where the transducer sees",
         )
     return Placement(frame, volume, start or centre_pose(frame, volume), mask)
-
-
-def centre_pose(frame: Frame, volume: Volume) -> Pose:
-    """The frame laid flat on the middle plane of the volume: no rotation between their axes, centres together."""
-    shift = volume.centre_mm - volume.direction @ frame.centre_mm
-    return Pose(volume.direction, shift, frame.frame_of_reference, volume.frame_of_reference)
 
 
 def gave_up(library: str, reason: str, method: str) -> RegistrationError:

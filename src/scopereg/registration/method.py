@@ -1,0 +1,182 @@
+"""Method: whatever finds frames in a volume, by one protocol and one grammar of names.
+
+    NAME[:wide|:2][+refine|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
+
+NAME is a model of the package, a .safetensors file, a classical method, or `identity` for no registration. Behind a
+network `:wide` looks from many starts and `:2` makes two passes, each of which sees the volume from where the one
+before found the frame. Every `+` goes on from the poses found so far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.images import Volume
+from scopereg.registration import model as models
+from scopereg.registration.identity import IDENTITY, Identity
+from scopereg.registration.model import Registrar
+from scopereg.registration.network import NetworkMethod
+from scopereg.registration.prepared import Prepared
+from scopereg.registration.refined import REFINE, RefinedMethod
+
+CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
+_ALIASES = {"start": IDENTITY, "centre": IDENTITY}
+_WIDE = "wide"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+class Method(Protocol):
+    """Prepares a volume; what it prepares locates frames."""
+
+    name: str  # in tables and files
+    facts: dict[str, Any]  # what decides its results: settings, the hash of its weights; ready for JSON
+
+    def prepare(self, volume: Volume) -> Prepared: ...
+
+
+First = Callable[[str], Method]  # makes a method for a device
+Step = Callable[[Method, str], Method]  # makes one that goes on from another's poses
+
+
+def _classical(name: str, before: Method | None = None) -> Method:
+    from scopereg.registration.classical.method import ClassicalMethod  # SimpleITK is not on every cluster
+
+    return ClassicalMethod(name, before)
+
+
+_FIRSTS: dict[str, First] = {
+    IDENTITY: lambda device: Identity(),
+    **{name: partial(lambda name, device: _classical(name), name) for name in CLASSICAL},
+}
+_STEPS: dict[str, Step] = {
+    REFINE: RefinedMethod,
+    **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
+}
+
+
+def register_method(name: str, make: First) -> None:
+    """Add a method of one's own: `make(device)` is called where somebody names it."""
+    _check_new(name, (*names(), *_ALIASES), "register_method(name)")
+    _FIRSTS[name] = make
+
+
+def register_step(name: str, make: Step) -> None:
+    """Add what may follow a method, as `+NAME`, such as another likeness: `make(method_before, device)`."""
+    _check_new(name, _STEPS, "register_step(name)")
+    _STEPS[name] = make
+
+
+def names() -> tuple[str, ...]:
+    """Methods that need no weights of one's own."""
+    return (*_FIRSTS, *models.names())
+
+
+def steps() -> tuple[str, ...]:
+    """What may follow any method behind a `+`."""
+    return tuple(_STEPS)
+
+
+@dataclass(frozen=True)
+class MethodName:
+    """The name of a method, taken apart by `parse`."""
+
+    first: str
+    passes: int = 1
+    wide: bool = False
+    steps: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        behind = f":{_WIDE}" if self.wide else f":{self.passes}" if self.passes > 1 else ""
+        return "+".join([f"{self.first}{behind}", *self.steps])
+
+    @property
+    def searches(self) -> bool:
+        """Whether it looks for the frame at all."""
+        return self.first != IDENTITY
+
+    @property
+    def refines(self) -> bool:
+        """Whether it ends with a refinement."""
+        return self.steps[-1:] == (REFINE,)
+
+    def also(self, *, wide: bool = False, refine: bool = False) -> MethodName:
+        """The same with what arguments ask for beside the name; what the name says already is not done twice."""
+        if wide and self.passes > 1:
+            raise ScopeRegError(
+                f"{self} makes several passes", where="wide=", fix=f"use {self.first}, or leave wide= out"
+            )
+        more = (REFINE,) if refine and not self.refines else ()
+        return replace(self, wide=self.wide or wide, steps=(*self.steps, *more))
+
+
+def parse(text: str) -> MethodName:
+    """A name by the grammar; an error where nothing is called so. No weights are opened."""
+    rest, behind = text, list[str]()
+    while rest.rpartition("+")[2] in _STEPS and "+" in rest:
+        rest, _, step = rest.rpartition("+")
+        behind.insert(0, step)
+    first, colon, way = rest.rpartition(":")
+    if not colon or not re.fullmatch(rf"{_WIDE}|[1-9]", way):
+        first, way = rest, ""
+    first = _ALIASES.get(first, first)
+    if not (first in names() or Path(first).suffix == ".safetensors") or (first in _FIRSTS and way.isdigit()):
+        raise ScopeRegError(
+            f"unknown method {text!r}{did_you_mean(first, names())}",
+            where="method=",
+            fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
+            f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses",
+        )
+    return MethodName(first, int(way) if way.isdigit() else 1, way == _WIDE, tuple(behind))
+
+
+def create(
+    method: str | Path | Registrar | Method,
+    device: str = "auto",
+    *,
+    wide: bool = False,
+    refine: bool = False,
+    agreement: bool = False,
+) -> Method:
+    """A method by its name or of a network; `wide` and `refine` say the same as `:wide` and `+refine`.
+
+    `agreement` is for networks: they locate each frame under small changes too, for a surer verdict.
+    """
+    if isinstance(method, str | Path):
+        name = parse(str(method)).also(wide=wide, refine=refine)
+        made = _first(name, device, agreement)
+        for step in name.steps:
+            made = _STEPS[step](made, device)
+        return made
+    if isinstance(method, Registrar):
+        method = NetworkMethod(method, agreement=agreement, wide=wide)
+    elif wide:
+        raise _no_wide_search(method.name)
+    return RefinedMethod(method, device) if refine else method
+
+
+def _first(name: MethodName, device: str, agreement: bool) -> Method:
+    if name.first not in _FIRSTS:
+        model = models.load(name.first, device)
+        return NetworkMethod(model, passes=name.passes, agreement=agreement, wide=name.wide)
+    if name.wide:
+        raise _no_wide_search(name.first)
+    return _FIRSTS[name.first](device)
+
+
+def _no_wide_search(name: str) -> ScopeRegError:
+    return ScopeRegError(f"{name} begins where it is told to", where="wide=", fix="use a network, or leave wide= out")
+
+
+def _check_new(name: str, taken: tuple[str, ...] | dict[str, Step], where: str) -> None:
+    if name in taken or not _PLAIN_NAME.fullmatch(name) or Path(name).suffix == ".safetensors":
+        raise ScopeRegError(
+            f"{name!r} is taken" if name in taken else f"{name!r} cannot be a name",
+            where=where,
+            fix="choose another: letters, digits and . _ - alone",
+        )
