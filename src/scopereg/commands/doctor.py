@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
-    "eval": ("scipy", "matplotlib", "pandas", "fvcore"),
+    "eval": ("scipy", "matplotlib", "pandas"),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl",),

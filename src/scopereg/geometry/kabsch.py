@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
 
 
@@ -31,7 +32,7 @@ def weighted_kabsch(source_xy: Tensor, target_xyz: Tensor, weights: Tensor) -> R
     """
     _check_shapes(source_xy, target_xyz, weights)
     dtype = torch.float64 if target_xyz.dtype == torch.float64 else torch.float32
-    with torch.autocast(device_type=target_xyz.device.type, enabled=False):
+    with full_precision(target_xyz.device):
         source, target, mass = source_xy.to(dtype), target_xyz.to(dtype), weights.to(dtype)
         tiny = torch.finfo(dtype).tiny
         share = (mass / mass.sum(-1, keepdim=True).clamp_min(tiny)).unsqueeze(-1)  # (..., N, 1)
