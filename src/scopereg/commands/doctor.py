@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
-    "eval": ("scipy", "matplotlib", "pandas"),
+    "eval": ("scipy", "matplotlib"),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl",),
