@@ -21,7 +21,7 @@ EXTRAS = {
     "eval": ("scipy", "matplotlib"),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
-    "live": ("pyigtl",),
+    "live": ("pyigtl", "fastcrc"),
     "view": ("starlette", "uvicorn", "websockets"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),
