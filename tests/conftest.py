@@ -1,10 +1,12 @@
-"""One thread for all tests, and an order for those that run in several processes (`make test`)."""
+"""One thread for all tests, an order for those in several processes (`make test`), and shapes that are checked."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
+import jaxtyping
 import pytest
 
 # Before torch and numpy are imported, and inherited by the processes that tests start: threads of several processes
@@ -14,6 +16,21 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 # Jobs in the background of a shell ignore Ctrl-C, and so do all processes that they start: tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules that carry the shapes of tensors in their signatures. Before any of them is imported: each call is checked.
+SHAPED = ["geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "evaluation.metrics"]
+jaxtyping.install_import_hook(
+    [f"scopereg.{name}" for name in SHAPED],
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int may stand for a float
+)
+
+
+@pytest.fixture
+def unchecked_shapes() -> Iterator[None]:
+    """For tests of the errors that a user gets, for whom shapes are not checked on the way in."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

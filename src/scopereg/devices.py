@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -25,6 +25,12 @@ def resolve_device(name: str) -> torch.device:
             fix="use auto or cpu; scopereg doctor tells more",
         )
     return torch.device(name)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast off, where the device has it; the meta device, on which costs are counted, does not."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 @contextmanager

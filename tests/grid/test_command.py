@@ -45,7 +45,7 @@ def test_missing_data_are_told_once_before_the_first_run(
 def test_a_grid_runs_where_little_is_installed(write_plan: Write, data: Path, output: Path) -> None:
     """Lightning itself loads yaml, so it comes first. Tables are then made elsewhere."""
     plan = write_plan(methods={"identity": None, "cross-attention-heads": {"batch": 4, "validate_every": 2}})
-    absent = ("SimpleITK", "tyro", "ray", "rich", "scipy", "pydicom", "matplotlib", "pandas", "fvcore", "skimage")
+    absent = ("SimpleITK", "tyro", "ray", "rich", "scipy", "pydicom", "matplotlib", "pandas", "skimage")
     code = (
         f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         "from scopereg.cli import main\nsys.exit(main(['grid', *sys.argv[1:]]))"

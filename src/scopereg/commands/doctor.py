@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
-    "eval": ("scipy", "matplotlib", "pandas", "fvcore"),
+    "eval": ("scipy", "matplotlib"),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
-    "live": ("pyigtl",),
+    "live": ("pyigtl", "fastcrc"),
     "view": ("starlette", "uvicorn", "websockets"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),

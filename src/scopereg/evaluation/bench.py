@@ -36,7 +36,6 @@ class Bench:
             each.make(seconds)
         self._run_blocks(group, seconds, show)
         for each in group:
-            each.count()
             each.release()
         self._again_alone([each for each in group if each.out_of_memory], seconds, show)
         for row in self.rows()[-len(group) :]:
@@ -75,7 +74,6 @@ class Bench:
             each.make(seconds)
             self._run_blocks([each], seconds, show)
             each.note = each.note or "measured alone: it did not fit beside the others"
-            each.count()
             each.release()
 
 

@@ -58,7 +58,7 @@ class Contender:
     out_of_memory: bool = False
     parameters: int | None = None
     precision: str | None = None
-    counted: tuple[float, float | None] | None = None  # GFLOPs without and with scans
+    counted: tuple[float, float] | None = None  # GFLOPs without and with scans
 
     def measure_memory(self) -> None:
         """The most that weights, preparation and the first frame take, with nothing beside; on CUDA devices alone."""
@@ -76,11 +76,6 @@ class Contender:
         """Calls for so long, at least one."""
         if self.runner is not None:
             self._attempt(lambda: self._run_block(seconds))
-
-    def count(self) -> None:
-        """Operations of what fvcore counts; after the clock, since counting runs the network."""
-        if self.runner is not None and self.counted is None:
-            self.counted = gflops_of(self.form, self.setting, self.runner.network)
 
     def release(self) -> None:
         """Give the memory back; times stay."""
@@ -128,7 +123,7 @@ class Contender:
     def _make(self, seconds: float) -> None:
         self.runner = make_runner(self.form, self.setting)
         self.parameters, self.precision = self.runner.parameters, self.runner.precision
-        self.counted = gflops_of(self.form, self.setting)
+        self.counted = gflops_of(self.form, self.setting, self.runner.network)
         for _ in range(WARM_UP):
             if self.usual_s < seconds:
                 self._call()

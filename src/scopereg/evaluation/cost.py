@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from scopereg.errors import ScopeRegError
-from scopereg.networks.decoder import DEPTH_STATES
-from scopereg.networks.encoders import STRIDE
-from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg
 
 SCAN_OPERATIONS = 9  # per token, channel and state: the figure that the state-space literature agreed on
+
+_ATEN, _SCAN = torch.ops.aten, torch.ops.scopereg.scan
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Cost:
     """Costs of one forward pass at batch 1."""
 
     parameters: int
-    gflops: float  # fvcore's total, one multiply-add is one, scans not counted
+    gflops: float  # one multiply-add is one, norms and sampling included, scans not counted
     scan_gflops: float  # 9 B L D N of every scan
 
     @property
@@ -37,46 +38,81 @@ def count_parameters(network: nn.Module) -> int:
 
 def published_cost(network: ScopeReg, shape: tuple[int, int, int]) -> Cost:
     """The published form on a volume of `shape` (D, H, W): the row of the paper's cost table."""
-    planes, height, width = (-(-n // STRIDE) for n in shape)  # padded to the stride
-    tokens = height * width
-    feature = DIRECTIONS * planes * tokens * WIDTH * STATES
-    coordinate = DIRECTIONS * planes * tokens * 4 * STATES
-    depth = 2 * planes * tokens * DEPTH_STATES
-    scans = SCAN_OPERATIONS * (feature + coordinate + depth)
-    return Cost(count_parameters(network), count_gflops(_Published(network), shape), scans / 1e9)
+    return network_cost(_Published(network), shape)
 
 
-def count_gflops(network: nn.Module, shape: tuple[int, int, int]) -> float:
-    """fvcore's count for one slice and one volume of `shape` (D, H, W), in 1e9 multiply-adds."""
-    try:
-        from fvcore.nn import FlopCountAnalysis
-    except ImportError:
-        raise ScopeRegError(
-            "fvcore is not installed", where="count_gflops", fix="pip install 'scopereg[eval]'"
-        ) from None
-    device = next(network.parameters()).device
-    inputs = (torch.zeros(1, *shape[1:], device=device), torch.zeros(1, *shape, device=device))
+def network_cost(network: nn.Module, shape: tuple[int, int, int]) -> Cost:
+    """One slice and one volume of `shape` (D, H, W). Nothing is computed: weights and images are shapes alone."""
+    weights = {name: tensor.to("meta") for name, tensor in (*network.named_parameters(), *network.named_buffers())}
+    inputs = (torch.empty(1, *shape[1:], device="meta"), torch.empty(1, *shape, device="meta"))
     modes = {module: module.training for module in network.modules()}
     try:
-        analysis = FlopCountAnalysis(network.eval(), inputs)
-        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        return float(analysis.total()) / 1e9
+        network.eval()
+        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=_known()) as counter:
+            torch.func.functional_call(network, weights, inputs)
     finally:
         for module, training in modes.items():
             module.training = training
+    return _cost(count_parameters(network), counter.get_flop_counts().get("Global", {}))
+
+
+def _known() -> dict[Any, Callable[..., int]]:
+    """The formulas by operation, and by its overload too: else the counter takes norms apart before it looks here."""
+    return _FORMULAS | {
+        getattr(operation, name): formula for operation, formula in _FORMULAS.items() for name in operation.overloads()
+    }
+
+
+def _cost(parameters: int, counted: dict[Any, int]) -> Cost:
+    """PyTorch's own formulas, all of products, take a multiply-add for two operations; the paper takes it for one."""
+    total = sum(count if operation in _FORMULAS else count / 2 for operation, count in counted.items())
+    scans = counted.get(_SCAN, 0)
+    return Cost(parameters, (total - scans) / 1e9, scans / 1e9)
 
 
 class _Published(nn.Module):
-    """The published forward with a scan that computes nothing, since fvcore does not count scans."""
+    """The published forward as a module."""
 
     def __init__(self, network: ScopeReg) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, slices: Tensor, volumes: Tensor) -> tuple[Any, ...]:
-        return tuple(forward_as_published(self.network, slices, volumes, scan=_no_scan))
+        return tuple(forward_as_published(self.network, slices, volumes))
 
 
-def _no_scan(u: Tensor, *gates: Tensor | None) -> Tensor:
-    # The gates must stay in the traced graph, or their projections would be dropped as dead code.
-    return u + sum(gate.sum() for gate in gates if gate is not None)
+def _sampling(*inputs: Any, out_shape: Any, **more: Any) -> int:
+    return 4 * prod(out_shape)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *rest: Any, **more: Any
+) -> int:
+    """With fixed moments a product, and a sum where it is scaled; else, as in instance norms, the moments too."""
+    operations = (4, 5) if training else (1, 2)
+    return operations[weight is not None] * prod(x)
+
+
+def _layer_norm(x: Any, normalised: Any, weight: Any, *rest: Any, **more: Any) -> int:
+    return (4, 5)[weight is not None] * prod(x)
+
+
+def _group_norm(x: Any, weight: Any, *rest: Any, **more: Any) -> int:
+    return (4, 5)[weight is not None] * prod(x)
+
+
+def _scan(y: Any, steps: int, **more: Any) -> int:
+    return SCAN_OPERATIONS * steps
+
+
+# What PyTorch's counter does not know. Norms and sampling are counted as fvcore did, by which the published figures and
+# the tables of this project were made.
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    _ATEN.native_batch_norm: _batch_norm,
+    _ATEN.native_layer_norm: _layer_norm,
+    _ATEN.native_group_norm: _group_norm,
+    _ATEN.upsample_bilinear2d: _sampling,
+    _ATEN.grid_sampler_2d: _sampling,
+    _ATEN.grid_sampler_3d: _sampling,
+    _SCAN: _scan,
+}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from scopereg import networks
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.cost import count_gflops, count_parameters
+from scopereg.evaluation.cost import count_parameters, network_cost
 from scopereg.evaluation.work import Cells, form_work
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
@@ -24,8 +24,7 @@ FIRST = ("scope-reg", "as published")  # what ratios compare with
 
 
 _BASELINES = ("eureg", "fvr-net", "cu-reg", "dreamreg")
-_SCANNING_ARMS = ("ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")
-_ARMS = ("cross-attention-heads", *_SCANNING_ARMS)  # of the ablation
+_ARMS = ("cross-attention-heads", "ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")  # of the ablation
 
 
 class Method(NamedTuple):
@@ -137,24 +136,16 @@ def make_runner(form: Form, setting: Setting) -> Runner:
     return Runner(lambda: pipe(frame)[0], parameters, precision, prepare)
 
 
-def gflops_of(form: Form, setting: Setting, network: nn.Module | None = None) -> tuple[float, float | None] | None:
-    """Without and with scans. Other networks are counted by fvcore, which runs them: None without it or without fvcore.
-
-    fvcore knows nothing of scans: with them the cost of an arm that scans is unknown.
-    """
+def gflops_of(form: Form, setting: Setting, network: nn.Module | None) -> tuple[float, float]:
+    """Without and with scans: of SCoPE-Reg in all its forms from the sizes, of other networks by counting."""
     options = METHODS[form.method].options
     if METHODS[form.method].network == "scope-reg":
         looks, matching = options.get("looks", 1), options.get("matching", False)
         work = form_work(form.name, Cells(setting.shape), looks=looks, matching=matching)
         return work.gflops, work.gflops_with_scans
-    if network is None:
-        return None
-    try:
-        with torch.no_grad():
-            counted = count_gflops(network, setting.shape)
-    except (ScopeRegError, RuntimeError):  # counting runs it, and may run out of memory
-        return None
-    return counted, None if form.method in _SCANNING_ARMS else counted
+    assert network is not None, form
+    cost = network_cost(network, setting.shape)
+    return cost.gflops, cost.total_gflops
 
 
 def synchronise(device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """How good a registration is, frame by frame: overlap, surface distance, likeness, and all metrics at once.
 
-All functions take a batch, give one number per frame (B,), and run on any device. Errors of poses, in mm and degrees,
+All functions take a batch, give one number per frame, and run on any device. Errors of poses, in mm and degrees,
 are in `scopereg.geometry`. What has no answer is an error that names the frames, or NaN where the caller asks for it
 by name.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Literal, NoReturn
 
 import torch
+from jaxtyping import Bool, Float, Int, Integer, Num, Shaped
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -24,7 +25,7 @@ from scopereg.geometry import (
     sample_slice,
     translation_error_mm,
 )
-from scopereg.geometry.pose_errors import refuse_rows, spacing_per_frame
+from scopereg.geometry.pose_errors import Spacing, refuse_rows, spacing_per_frame
 from scopereg.geometry.slicing import Padding
 from scopereg.ops.ssim import WINDOW, ssim_unchecked
 
@@ -33,30 +34,38 @@ Undefined = Literal["raise", "nan"]
 _MAX_DISTANCES = 2**22  # surface distances held at once
 
 
-def is_success(mtre: Tensor, threshold_mm: float = SUCCESS_MM) -> Tensor:
-    """Whether (B,) the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
+def is_success(mtre: Float[Tensor, " b"], threshold_mm: float = SUCCESS_MM) -> Bool[Tensor, " b"]:
+    """Whether the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
     refuse_rows(
         ~torch.isfinite(mtre), "the mTRE is NaN or infinite", "is_success(mtre)", "compute it from finite poses"
     )
     return mtre <= threshold_mm
 
 
-def dice(predicted: Tensor, true: Tensor, *, empty: Undefined = "raise") -> Tensor:
-    """Dice overlap (B,) of label maps (B, H, W), the mean over the classes that either map of a frame has.
+def dice(
+    predicted: Shaped[Tensor, "b h w"], true: Shaped[Tensor, "b h w"], *, empty: Undefined = "raise"
+) -> Float[Tensor, " b"]:
+    """Dice overlap of label maps, the mean over the classes that either map of a frame has.
 
     0 is background and does not count. A class that only one map has scores 0; a class that neither has is left out.
     A frame without any class in both maps has no Dice: an error, or NaN with `empty="nan"`.
     """
 
-    def overlap(first: Tensor, second: Tensor) -> Tensor:
+    def overlap(first: Bool[Tensor, "n h w"], second: Bool[Tensor, "n h w"]) -> Float[Tensor, " n"]:
         both, sizes = (first & second).sum((1, 2)), first.sum((1, 2)) + second.sum((1, 2))
         return 2 * both / sizes.clamp_min(1)
 
     return _mean_over_classes(overlap, predicted, true, empty, "dice")
 
 
-def hd95_mm(predicted: Tensor, true: Tensor, spacing_mm: float | Tensor, *, empty: Undefined = "raise") -> Tensor:
-    """95 % Hausdorff distance (B,) in mm of label maps (B, H, W), the mean over the classes that either map has.
+def hd95_mm(
+    predicted: Shaped[Tensor, "b h w"],
+    true: Shaped[Tensor, "b h w"],
+    spacing_mm: Spacing,
+    *,
+    empty: Undefined = "raise",
+) -> Float[Tensor, " b"]:
+    """95 % Hausdorff distance in mm of label maps, the mean over the classes that either map has.
 
     As MONAI's `compute_hausdorff_distance(percentile=95)`: the surface is the pixels with a 4-neighbour outside of the
     class (the border of the image is outside); the 95th percentile is taken of the distances from each surface to the
@@ -68,8 +77,10 @@ def hd95_mm(predicted: Tensor, true: Tensor, spacing_mm: float | Tensor, *, empt
     return pixels * spacing_per_frame(spacing_mm, pixels, "hd95_mm")
 
 
-def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Tensor:
-    """Pearson correlation (B,) over all pixels of images (B, H, W).
+def ncc(
+    predicted: Num[Tensor, "b h w"], true: Num[Tensor, "b h w"], *, constant: Undefined = "raise"
+) -> Float[Tensor, " b"]:
+    """Pearson correlation over all pixels of images.
 
     A constant image (its values spread no more than rounding does) correlates with nothing: an error, or NaN with
     `constant="nan"`.
@@ -88,8 +99,10 @@ def ncc(predicted: Tensor, true: Tensor, *, constant: Undefined = "raise") -> Te
     return correlation.masked_fill(undefined, float("nan"))
 
 
-def ssim(predicted: Tensor, true: Tensor, *, data_range: float = 1.0) -> Tensor:
-    """Structural similarity (B,) of images (B, H, W): 11x11 Gaussian of sigma 1.5, only where the window fits.
+def ssim(
+    predicted: Num[Tensor, "b h w"], true: Num[Tensor, "b h w"], *, data_range: float = 1.0
+) -> Float[Tensor, " b"]:
+    """Structural similarity of images: 11x11 Gaussian of sigma 1.5, only where the window fits.
 
     Defined for constant images. Images smaller than the window are an error, and so are values that span more than
     twice `data_range`: grey values of 0..255 against a range of 1 would give a number without meaning.
@@ -104,14 +117,14 @@ def frame_metrics(
     predicted: VoxelPoses,
     true: VoxelPoses,
     *,
-    volume: Tensor,
-    frames: Tensor,
-    spacing_mm: float | Tensor,
-    labels: Tensor | None = None,
+    volume: Num[Tensor, "*volumes d h w"],
+    frames: Num[Tensor, "b h2 w2"],
+    spacing_mm: Spacing,
+    labels: Integer[Tensor, "*volumes d h w"] | None = None,
     padding: Padding = "zeros",
     threshold_mm: float = SUCCESS_MM,
-) -> dict[str, Tensor]:
-    """All metrics of a batch of frames (B, H, W) in a volume (D, H, W), or (1 or B, D, H, W): columns (B,).
+) -> dict[str, Float[Tensor, " b"]]:
+    """All metrics of a batch of frames in a volume (D, H, W), or (1 or B, D, H, W), as columns.
 
     mtre_mm, trans_err_mm, rot_err_deg, geodesic_deg, success (0 or 1), ncc and ssim of the volume at the predicted pose
     against the frame, and with a label volume also dice and hd95_mm of its planes at the predicted and the true pose
@@ -142,9 +155,13 @@ def frame_metrics(
 
 
 def _mean_over_classes(
-    score: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, true: Tensor, empty: Undefined, where: str
-) -> Tensor:
-    """Mean (B,) of a score of two masks over the classes that either map of a frame has."""
+    score: Callable[[Tensor, Tensor], Tensor],
+    predicted: Shaped[Tensor, "b h w"],
+    true: Shaped[Tensor, "b h w"],
+    empty: Undefined,
+    where: str,
+) -> Float[Tensor, " b"]:
+    """Mean of a score of two masks over the classes that either map of a frame has."""
     predicted, true = _label_pair(predicted, true, where)
     total = torch.zeros(len(true), device=true.device)
     count = torch.zeros_like(total)
@@ -163,8 +180,8 @@ def _mean_over_classes(
     return total / count  # 0 / 0 is the NaN that was asked for
 
 
-def _hd95_pixels(first: Tensor, second: Tensor) -> Tensor:
-    """95 % Hausdorff distance (B,) in pixels of masks (B, H, W), of which at least one is not empty."""
+def _hd95_pixels(first: Bool[Tensor, "n h w"], second: Bool[Tensor, "n h w"]) -> Float[Tensor, " n"]:
+    """95 % Hausdorff distance in pixels of masks, of which at least one is not empty."""
     diagonal = math.hypot(first.shape[1] - 1, first.shape[2] - 1)
     values = []
     for one, other in zip(_surface(first), _surface(second), strict=True):
@@ -176,15 +193,15 @@ def _hd95_pixels(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(values)
 
 
-def _surface(mask: Tensor) -> Tensor:
-    """Pixels of masks (B, H, W) with a 4-neighbour outside."""
+def _surface(mask: Bool[Tensor, "n h w"]) -> Bool[Tensor, "n h w"]:
+    """Pixels of masks with a 4-neighbour outside."""
     padded = torch.nn.functional.pad(mask, (1, 1, 1, 1))
     inner = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
     return mask & ~inner
 
 
-def _distances(start: Tensor, goal: Tensor) -> Tensor:
-    """Distance of each pixel of one surface (H, W) to the nearest of another, exact, in H W (H + W) steps at most."""
+def _distances(start: Bool[Tensor, "h w"], goal: Bool[Tensor, "h w"]) -> Float[Tensor, " pixels"]:
+    """Distance of each pixel of one surface to the nearest of another, exact, in H W (H + W) steps at most."""
     height, width = goal.shape
     rows = torch.arange(height, device=goal.device, dtype=torch.float32)[:, None]
     far = float(2 * (height + width))  # beyond any true distance: a column without a goal never wins
@@ -199,8 +216,8 @@ def _distances(start: Tensor, goal: Tensor) -> Tensor:
     return torch.cat(nearest).sqrt()
 
 
-def _is_constant(values: Tensor) -> Tensor:
-    """Which rows (B, N) spread no more than rounding does."""
+def _is_constant(values: Float[Tensor, "b n"]) -> Bool[Tensor, " b"]:
+    """Which rows spread no more than rounding does."""
     low, high = values.amin(1), values.amax(1)
     return high - low <= 16 * torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
 
@@ -218,7 +235,9 @@ def _check_maps(predicted: Tensor, true: Tensor, where: str) -> None:
         )
 
 
-def _image_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Tensor]:
+def _image_pair(
+    predicted: Num[Tensor, "b h w"], true: Num[Tensor, "b h w"], where: str
+) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
     _check_maps(predicted, true, where)
     dtype = torch.promote_types(torch.promote_types(predicted.dtype, true.dtype), torch.float32)
     images = predicted.to(dtype), true.to(dtype)
@@ -228,7 +247,9 @@ def _image_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Te
     return images
 
 
-def _label_pair(predicted: Tensor, true: Tensor, where: str) -> tuple[Tensor, Tensor]:
+def _label_pair(
+    predicted: Shaped[Tensor, "b h w"], true: Shaped[Tensor, "b h w"], where: str
+) -> tuple[Int[Tensor, "b h w"], Int[Tensor, "b h w"]]:
     _check_maps(predicted, true, where)
     for name, labels in (("predicted", predicted), ("true", true)):
         if labels.is_floating_point() or labels.is_complex():

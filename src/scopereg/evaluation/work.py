@@ -1,7 +1,7 @@
 """Work: what the stages of SCoPE-Reg compute and move for one frame, from sizes alone.
 
-Two counts in one: multiply-adds as fvcore counts them and scans as the literature does, for the column of GFLOPs; and
-the least that each stage of `networks.streaming` can do, for the floor under its time.
+Two counts in one: multiply-adds and norms as `evaluation.cost` counts them and scans as the literature does, for the
+column of GFLOPs; and the least that each stage of `networks.streaming` can do, for the floor under its time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Work(NamedTuple):
 
     products: float = 0.0  # multiply-adds in the precision of the encoders
     float_products: float = 0.0  # multiply-adds in float32
-    norms: float = 0.0  # operations of norms, as fvcore counts them
+    norms: float = 0.0  # operations of norms, as `evaluation.cost` counts them
     scans: float = 0.0  # operations of scans, as the literature counts them
     least_floats: float = 0.0  # operations in float32 that nothing saves, besides products
     bytes: float = 0.0  # what comes in and goes out, weights included; what is between may stay in caches
@@ -76,7 +76,7 @@ class Work(NamedTuple):
 
     @property
     def gflops(self) -> float:
-        """As fvcore would count, one multiply-add is one; scans left out."""
+        """One multiply-add is one; scans left out."""
         return (self.products + self.float_products + self.norms) / 1e9
 
     @property

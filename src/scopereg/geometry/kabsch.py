@@ -5,22 +5,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
 
 
 class RigidFit(NamedTuple):
     """q = rotation p + translation, the best in the weighted least-squares sense."""
 
-    rotation: Tensor  # (..., 3, 3)
-    translation: Tensor  # (..., 3)
+    rotation: Float[Tensor, "*batch 3 3"]
+    translation: Float[Tensor, "*batch 3"]
 
 
-def weighted_kabsch(source_xy: Tensor, target_xyz: Tensor, weights: Tensor) -> RigidFit:
+def weighted_kabsch(
+    source_xy: Float[Tensor, "*#batch n 2"],
+    target_xyz: Float[Tensor, "*#batch n 3"],
+    weights: Float[Tensor, "*#batch n"],
+) -> RigidFit:
     """Rotation and translation that minimise sum_i w_i |R (x_i, y_i, 0) + t - q_i|^2.
 
-    `source_xy` (..., N, 2) lies in the plane z = 0, `target_xyz` is (..., N, 3), `weights` (..., N), not negative.
+    `source_xy` lies in the plane z = 0, `weights` are not negative.
 
     The source is coplanar, so only the first two columns of R meet the data, through the 3x2 weighted
     cross-covariance M. Its polar factor M (M'M)^(-1/2) is the minimiser (method.md 3.4), see `polar_rotation`. The
@@ -31,7 +37,7 @@ def weighted_kabsch(source_xy: Tensor, target_xyz: Tensor, weights: Tensor) -> R
     """
     _check_shapes(source_xy, target_xyz, weights)
     dtype = torch.float64 if target_xyz.dtype == torch.float64 else torch.float32
-    with torch.autocast(device_type=target_xyz.device.type, enabled=False):
+    with full_precision(target_xyz.device):
         source, target, mass = source_xy.to(dtype), target_xyz.to(dtype), weights.to(dtype)
         tiny = torch.finfo(dtype).tiny
         share = (mass / mass.sum(-1, keepdim=True).clamp_min(tiny)).unsqueeze(-1)  # (..., N, 1)
@@ -45,8 +51,8 @@ def weighted_kabsch(source_xy: Tensor, target_xyz: Tensor, weights: Tensor) -> R
     return RigidFit(rotation, translation)
 
 
-def polar_rotation(covariance: Tensor) -> Tensor:
-    """The rotation (..., 3, 3) whose first two columns are the polar factor of a matrix (..., 3, 2).
+def polar_rotation(covariance: Float[Tensor, "*batch 3 2"]) -> Float[Tensor, "*batch 3 3"]:
+    """The rotation whose first two columns are the polar factor of a matrix.
 
     An orthonormal basis E = [e1 e2] of the plane of M = [m1 m2], turned so that det(E'M) > 0, leaves a 2x2 problem with
     a closed answer: E Q, where Q is the turn by atan2(e2.m1 - e1.m2, e1.m1 + e2.m2). Sine and cosine are divided by
@@ -65,8 +71,10 @@ def polar_rotation(covariance: Tensor) -> Tensor:
     return torch.stack([e1 * cosine + e2 * sine, e2 * cosine - e1 * sine, torch.linalg.cross(e1, e2)], -1)
 
 
-def _plane_basis(m1: Tensor, m2: Tensor) -> tuple[Tensor, Tensor]:
-    """Orthonormal e1, e2 in the plane of two vectors (..., 3) of joint length about 1, e1 x e2 along m1 x m2."""
+def _plane_basis(
+    m1: Float[Tensor, "*batch 3"], m2: Float[Tensor, "*batch 3"]
+) -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3"]]:
+    """Orthonormal e1, e2 in the plane of two vectors of joint length about 1, e1 x e2 along m1 x m2."""
     first_longer = (_dot(m1, m1) >= _dot(m2, m2)).detach()
     longer, shorter = torch.where(first_longer, m1, m2), torch.where(first_longer, m2, m1)
     axis = torch.nn.functional.normalize(longer, dim=-1)
@@ -82,8 +90,8 @@ def _plane_basis(m1: Tensor, m2: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(first_longer, axis, across), torch.where(first_longer, across, axis)
 
 
-def _dot(first: Tensor, second: Tensor) -> Tensor:
-    """Dot products (..., 1)."""
+def _dot(first: Float[Tensor, "*#batch n"], second: Float[Tensor, "*#batch n"]) -> Float[Tensor, "*#batch 1"]:
+    """Dot products."""
     return (first * second).sum(-1, keepdim=True)
 
 

@@ -6,6 +6,7 @@ All functions take any number of leading batch axes and run on any device.
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -13,8 +14,8 @@ from scopereg.errors import ScopeRegError
 ROTATION_TOLERANCE = 1e-4  # how far R'R may be from the identity before a matrix is no rotation
 
 
-def is_rotation(matrices: Tensor, tolerance: float = ROTATION_TOLERANCE) -> Tensor:
-    """Whether (...) matrices (..., 3, 3) are rotations: columns of length one, orthogonal, not mirrored."""
+def is_rotation(matrices: Float[Tensor, "*batch 3 3"], tolerance: float = ROTATION_TOLERANCE) -> Bool[Tensor, "*batch"]:
+    """Whether matrices are rotations: columns of length one, orthogonal, not mirrored."""
     x, y, z = matrices.unbind(-1)
     # Sums of products: a matmul would lose digits under TF32 or autocast.
     gram = (matrices[..., :, None] * matrices[..., None, :]).sum(-3)
@@ -23,8 +24,8 @@ def is_rotation(matrices: Tensor, tolerance: float = ROTATION_TOLERANCE) -> Tens
     return ((gram - identity).abs().amax((-1, -2)) <= tolerance) & ~mirrored
 
 
-def rotation_from_euler_deg(angles_deg: Tensor) -> Tensor:
-    """Rotation (..., 3, 3) from angles (..., 3) about x, y, z in degrees: R = Rz Ry Rx, on column vectors."""
+def rotation_from_euler_deg(angles_deg: Num[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
+    """Rotation from angles about x, y, z in degrees: R = Rz Ry Rx, on column vectors."""
     _check_shape(angles_deg, (3,), "rotation_from_euler_deg(angles_deg)")
     cx, cy, cz = torch.cos(torch.deg2rad(angles_deg)).unbind(-1)
     sx, sy, sz = torch.sin(torch.deg2rad(angles_deg)).unbind(-1)
@@ -37,8 +38,8 @@ def rotation_from_euler_deg(angles_deg: Tensor) -> Tensor:
     return torch.stack(rows, -2)
 
 
-def euler_deg_from_rotation(rotation: Tensor) -> Tensor:
-    """Angles (..., 3) about x, y, z in degrees of a rotation (..., 3, 3); the y angle lies within +-90.
+def euler_deg_from_rotation(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
+    """Angles about x, y, z in degrees of a rotation; the y angle lies within +-90.
 
     At the poles (y = +-90) only a difference or sum of the x and z angles is determined: x is then set to 0.
     """
@@ -55,8 +56,8 @@ def euler_deg_from_rotation(rotation: Tensor) -> Tensor:
     return torch.rad2deg(torch.stack([x, y, z], -1))
 
 
-def rotation_from_6d(six: Tensor) -> Tensor:
-    """Rotation (..., 3, 3) from six numbers (..., 6), the first two columns before orthonormalisation."""
+def rotation_from_6d(six: Float[Tensor, "*batch 6"]) -> Float[Tensor, "*batch 3 3"]:
+    """Rotation from six numbers, the first two columns before orthonormalisation."""
     _check_shape(six, (6,), "rotation_from_6d(six)")
     first, second = six[..., :3], six[..., 3:]
     x = torch.nn.functional.normalize(first, dim=-1)
@@ -64,14 +65,14 @@ def rotation_from_6d(six: Tensor) -> Tensor:
     return torch.stack([x, y, torch.linalg.cross(x, y)], -1)
 
 
-def six_d_from_rotation(rotation: Tensor) -> Tensor:
-    """The 6D form (..., 6) of a rotation (..., 3, 3): its first two columns."""
+def six_d_from_rotation(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 6"]:
+    """The 6D form of a rotation: its first two columns."""
     _check_shape(rotation, (3, 3), "six_d_from_rotation(rotation)")
     return torch.cat([rotation[..., 0], rotation[..., 1]], -1)
 
 
-def rotation_from_vector(vectors: Tensor) -> Tensor:
-    """Rotation (..., 3, 3) about a vector (..., 3) by its length in radians: the exponential map, smooth at zero."""
+def rotation_from_vector(vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
+    """Rotation about a vector by its length in radians: the exponential map, smooth at zero."""
     _check_shape(vectors, (3,), "rotation_from_vector(vectors)")
     x, y, z = vectors.unbind(-1)
     zero = torch.zeros_like(x)
@@ -85,8 +86,8 @@ def rotation_from_vector(vectors: Tensor) -> Tensor:
     return torch.eye(3, device=vectors.device, dtype=vectors.dtype) + first * cross + second.square() / 2 * square
 
 
-def vector_from_rotation(rotation: Tensor) -> Tensor:
-    """The vector (..., 3) about which, and by whose length in radians, a rotation (..., 3, 3) turns: at most pi long.
+def vector_from_rotation(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
+    """The vector about which, and by whose length in radians, a rotation turns: at most pi long.
 
     By the quaternion, whose largest part is never near zero: exact for small turns and for half turns.
     """
@@ -116,8 +117,10 @@ def vector_from_rotation(rotation: Tensor) -> Tensor:
     return quaternion[..., 1:] * scale
 
 
-def geodesic_angle_deg(first: Tensor, second: Tensor) -> Tensor:
-    """Angle (...) in degrees of the rotation between two rotations (..., 3, 3).
+def geodesic_angle_deg(
+    first: Float[Tensor, "*#batch 3 3"], second: Float[Tensor, "*#batch 3 3"]
+) -> Float[Tensor, "*#batch"]:
+    """Angle in degrees of the rotation between two rotations.
 
     atan2 of sine and cosine instead of acos of the trace: exact to rounding for small angles and near 180 degrees.
     """

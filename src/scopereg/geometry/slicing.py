@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Num, Shaped
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -29,33 +30,43 @@ _BORDER = 1e-3  # voxels beyond the last voxel centre that still count as inside
 class VoxelPoses(NamedTuple):
     """Poses of slices in a volume, in centred voxel coordinates."""
 
-    rotation: Tensor  # (B, 3, 3)
-    translation: Tensor  # (B, 3), voxels
+    rotation: Float[Tensor, "b 3 3"]
+    translation: Num[Tensor, "b 3"]  # voxels
 
 
-def centred_axis(size: int, *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Voxel coordinates (size,) of one axis, counted from its centre."""
+def centred_axis(
+    size: int, *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, " {size}"]:
+    """Voxel coordinates of one axis, counted from its centre."""
     return torch.arange(size, device=device, dtype=dtype) - (size - 1) / 2
 
 
 def plane_points(
     slice_shape: tuple[int, int], *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Points (H, W, 2) of the slice plane as (x, y) in centred voxels."""
+) -> Float[Tensor, "{slice_shape[0]} {slice_shape[1]} 2"]:
+    """Points of the slice plane as (x, y) in centred voxels."""
     y, x = torch.meshgrid(*(centred_axis(size, device=device, dtype=dtype) for size in slice_shape), indexing="ij")
     return torch.stack([x, y], -1)
 
 
-def place_plane(rotation: Tensor, translation: Tensor, slice_shape: tuple[int, int]) -> Tensor:
-    """Volume points (..., H, W, 3) of a slice (H, W) under poses (..., 3, 3) and (..., 3)."""
+def place_plane(
+    rotation: Float[Tensor, "*batch 3 3"], translation: Num[Tensor, "*batch 3"], slice_shape: tuple[int, int]
+) -> Float[Tensor, "*batch {slice_shape[0]} {slice_shape[1]} 3"]:
+    """Volume points of a slice under poses."""
     x, y = plane_points(slice_shape, device=rotation.device, dtype=rotation.dtype).split(1, -1)
     first, second, start = (v[..., None, None, :] for v in (rotation[..., 0], rotation[..., 1], translation))
     # Products and sums, not a matrix product: under autocast or TF32 that misplaces the corners by a third of a voxel.
     return x * first + (y * second + start)
 
 
-def sample_points(volume: Tensor, points: Tensor, *, padding: Padding = "zeros", mode: Mode = "bilinear") -> Tensor:
-    """Values (B, ...) of volumes (B, D, H, W) at points (B, ..., 3), centred voxels in x, y, z order.
+def sample_points(
+    volume: Shaped[Tensor, "b d h w"],
+    points: Float[Tensor, "b *places 3"],
+    *,
+    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+) -> Float[Tensor, "b *places"]:
+    """Values of volumes at points, centred voxels in x, y, z order.
 
     Trilinear, or the nearest voxel; `padding` tells what lies outside.
     """
@@ -82,15 +93,15 @@ def sample_points(volume: Tensor, points: Tensor, *, padding: Padding = "zeros",
 
 
 def sample_slice(
-    volume: Tensor,
-    rotation: Tensor,
-    translation: Tensor,
+    volume: Shaped[Tensor, "*volumes d h w"],
+    rotation: Float[Tensor, "*frames 3 3"],
+    translation: Num[Tensor, "*frames 3"],
     *,
     slice_shape: tuple[int, int] | None = None,
     padding: Padding = "zeros",
     mode: Mode = "bilinear",
-) -> Tensor:
-    """Slices (B, H, W) of volumes (B, D, H, W) at poses (B, 3, 3) and (B, 3) in centred voxels.
+) -> Float[Tensor, "*frames h2 w2"]:
+    """Slices of volumes at poses in centred voxels.
 
     One volume (D, H, W) or (1, D, H, W) may serve many poses; a single pose without a batch axis gives (H, W).
     The slice has the volume's in-plane size unless `slice_shape` says otherwise. A pose with NaN gives NaN.
@@ -117,14 +128,14 @@ def sample_slice(
 
 
 def resample_volume(
-    volume: Tensor,
-    rotation: Tensor,
-    translation: Tensor,
+    volume: Shaped[Tensor, "b d h w"],
+    rotation: Float[Tensor, "b 3 3"],
+    translation: Num[Tensor, "b 3"],
     *,
     shape: tuple[int, int, int] | None = None,
     padding: Padding = "zeros",
-) -> Tensor:
-    """Volumes (B, D, H, W) seen from poses (B, 3, 3) and (B, 3): a slice at such a pose is their middle plane.
+) -> Float[Tensor, "b d2 h2 w2"]:
+    """Volumes seen from poses: a slice at such a pose is their middle plane.
 
     They have the shape of the volume unless `shape` (D, H, W) says otherwise.
     """
@@ -150,9 +161,12 @@ def invert_poses(poses: VoxelPoses) -> VoxelPoses:
 
 
 def inside_fraction(
-    rotation: Tensor, translation: Tensor, shape: tuple[int, int, int], slice_shape: tuple[int, int] | None = None
-) -> Tensor:
-    """Share (B,) of the slice's pixels that fall inside a volume of `shape` (D, H, W) under poses (B, ...)."""
+    rotation: Float[Tensor, "b 3 3"],
+    translation: Num[Tensor, "b 3"],
+    shape: tuple[int, int, int],
+    slice_shape: tuple[int, int] | None = None,
+) -> Float[Tensor, " b"]:
+    """Share of the slice's pixels that fall inside a volume of `shape` (D, H, W) under poses."""
     slice_shape = slice_shape or (shape[1], shape[2])
     _check_slice_shape(slice_shape, "inside_fraction")
     batch = len(rotation)
@@ -168,9 +182,12 @@ def inside_fraction(
 
 
 def _pixels_inside(
-    rotation: Tensor, translation: Tensor, shape: tuple[int, int, int], slice_shape: tuple[int, int]
-) -> Tensor:
-    """Number (B, H) of pixels of each row that lie inside, from where the row enters and leaves the volume."""
+    rotation: Float[Tensor, "b 3 3"],
+    translation: Num[Tensor, "b 3"],
+    shape: tuple[int, int, int],
+    slice_shape: tuple[int, int],
+) -> Float[Tensor, "b {slice_shape[0]}"]:
+    """Number of pixels of each row that lie inside, from where the row enters and leaves the volume."""
     # Made there: a copy from the host would wait for the device, and could not be recorded in a graph.
     half = torch.stack([rotation.new_full((), (n - 1) / 2 + _BORDER) for n in shape[::-1]])
     y = centred_axis(slice_shape[0], device=rotation.device, dtype=rotation.dtype)

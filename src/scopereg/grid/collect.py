@@ -14,7 +14,7 @@ from scopereg import networks
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.beside import published_tables
 from scopereg.evaluation.compare import MAIN, choose_reference, compare, main_table, print_table, write_tables
-from scopereg.evaluation.cost import count_gflops
+from scopereg.evaluation.cost import network_cost
 from scopereg.evaluation.groups import Group, group_results
 from scopereg.evaluation.results import FrameResult, read_results
 from scopereg.evaluation.tables import Block, Cell, Column, Table
@@ -153,7 +153,7 @@ def cost_table(group: Group, reference: str, members: Sequence[Done], counted: _
         rows.append([*(row[place] for place in places), *_cost_cells(trained, counted)])
     notes = [
         "FPS and memory: one frame and its volume at a time, in single precision, on a GPU; – where there was none.",
-        "GFLOPs: multiply-adds of this implementation as fvcore counts them, without those inside of the scans.",
+        "GFLOPs: multiply-adds of this implementation without those inside of the scans.",
         f"Trained on {', '.join(dict.fromkeys(devices))}.",
         *group.notes,
     ]
@@ -187,17 +187,13 @@ class _Counted:
         self.path = path
         self.known: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
-    def gflops(self, marker: dict[str, Any]) -> float | None:
-        """None where fvcore is not installed."""
+    def gflops(self, marker: dict[str, Any]) -> float:
         network, shape = marker["network"], tuple(marker["data"]["shape"])
         key = json.dumps([network["name"], network["options"], shape], sort_keys=True)
         if key not in self.known:
             say(f"counting the operations of {network['name']} at {shape[-1]} pixels")
-            try:
-                self.known[key] = count_gflops(networks.create(network["name"], **network["options"]), shape)
-            except ScopeRegError as error:
-                say(f"no GFLOPs: {error}")
-                return None
+            made = networks.create(network["name"], **network["options"])
+            self.known[key] = network_cost(made, shape).gflops
             write_text(self.path, json.dumps(self.known, indent=1, sort_keys=True) + "\n")
         return self.known[key]
 

@@ -24,7 +24,6 @@ from scopereg.io.grey import grey_values
 from scopereg.io.plus import IMAGE, Matrix, link_of, take_out_pixel_size
 from scopereg.io.spacings import as_pair
 from scopereg.io.stored import StoredFrame
-from scopereg.live.crc import crc64
 
 HEADER_BYTES = 58
 LARGEST_BODY = 2**26  # bytes; an image of 4096 x 4096 numbers of four bytes
@@ -356,13 +355,14 @@ def _pyigtl() -> Any:
 
 @lru_cache(maxsize=1)
 def _checksum() -> Callable[[bytes | bytearray], int]:
-    """crcmod's C extension where there is one, else numpy: its Python form is ten times slower."""
+    """CRC-64 of ECMA-182. By fastcrc: pyigtl takes crcmod's, which is slow, and slower yet without a compiler."""
     _pyigtl()
-    from pyigtl.messages import CRC64
-
     try:
-        import crcmod._crcfunext  # noqa: F401  crcmod comes with pyigtl
+        from fastcrc import crc64
     except ImportError:
-        return crc64
-    compiled: Callable[[bytes | bytearray], int] = CRC64
-    return compiled
+        raise ScopeRegError(
+            "OpenIGTLink needs fastcrc, which is not installed",
+            where="scopereg.live",
+            fix="pip install 'scopereg[live]'",
+        ) from None
+    return crc64.ecma_182

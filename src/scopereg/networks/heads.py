@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from scopereg.devices import full_precision
 from scopereg.geometry import rotation_from_6d
 from scopereg.networks.encoders import CHANNELS, STRIDE
 from scopereg.networks.fusion import WIDTH, TokenProjection
@@ -37,7 +38,7 @@ class PoseHeads(nn.Module):
         self.rotation = _head(6, torch.tensor(_IDENTITY_6D))
 
     def forward(self, descriptor: Tensor) -> NetworkResult:
-        with torch.autocast(device_type=descriptor.device.type, enabled=False):
+        with full_precision(descriptor.device):
             descriptor = descriptor.to(next(self.parameters()).dtype)
             rotation = rotation_from_6d(self.rotation(descriptor).float())
             return NetworkResult(rotation, self.translation(descriptor).float() * STRIDE)

@@ -25,12 +25,12 @@ Scan = Callable[..., Tensor]  # (u, delta, A, B, C, D) as in scopereg.ops.select
 def forward_as_published(
     network: ScopeReg, slices: Tensor, volumes: Tensor, scan: Scan = selective_scan
 ) -> NetworkResult:
-    """What `network(slices, volumes)` gives, computed as in the paper; `scan` may be replaced to count or to time."""
+    """What `network(slices, volumes)` gives, computed as in the paper; `scan` may be replaced to time."""
     if type(network) is not ScopeReg or network.looks != 1:
         raise ScopeRegError(
             f"{type(network).__name__} with {getattr(network, 'looks', 1)} looks has no published form",
             where="forward_as_published(network)",
-            fix="use scope-reg or cwcd-kabsch with one look, or count the network itself: evaluation.cost.count_gflops",
+            fix="use scope-reg or cwcd-kabsch with one look, or count the network itself: evaluation.cost.network_cost",
         )
     tokens = network.encoder(slices, volumes)
     x_v = tokens.volume  # (B, D', L, C')

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.cost import count_gflops, count_parameters
+from scopereg.evaluation.cost import count_parameters, network_cost
 from scopereg.geometry import is_rotation, rotation_from_euler_deg
 from scopereg.networks.baselines.fvr_net import FvrNet
 from scopereg.networks.baselines.resnext import halve_depth
@@ -56,7 +56,7 @@ def test_last_pool_is_that_of_each_published_size() -> None:
 
 
 def test_published_cost() -> None:
-    assert count_gflops(FvrNet(), (32, 128, 128)) == pytest.approx(61.2, abs=0.05)
+    assert network_cost(FvrNet(), (32, 128, 128)).gflops == pytest.approx(61.2, abs=0.05)
 
 
 def test_poses_at_the_start_are_small_rotations_from_the_vector(small: FvrNet) -> None:

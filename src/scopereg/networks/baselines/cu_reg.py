@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
 from scopereg.networks.baselines.pose import poses_from_vectors
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.networks.baselines.psp_encoder import SLICE_STRIDE, PspEncoder
 from scopereg.networks.baselines.resnext import EXPANSION, WIDTHS, ResNeXt, halve_depth
 from scopereg.networks.scope_reg import NetworkResult, check_inputs
@@ -89,8 +89,7 @@ class GatedCrossAttention(nn.Module):
     """Maps (B, 64, T, H, W) of this branch with what the other adds to them; adds nothing at the start.
 
     Tokens of the other branch ask those of this one, and their answers are added here, place by place: the original
-    mixes the two up, and so must this. `fused` attention keeps no map of all pairs of tokens. While the network is
-    traced, as to count its cost, the plain form runs: the counter does not know the other.
+    mixes the two up, and so must this. `fused` attention keeps no map of all pairs of tokens.
     """
 
     fused = True
@@ -108,7 +107,7 @@ class GatedCrossAttention(nn.Module):
 
     def forward(self, this: Tensor, other: Tensor) -> Tensor:
         values, gate = self.gate(other).chunk(2, 1)
-        attend = fused_attention if self.fused and not torch.jit.is_tracing() else plain_attention
+        attend = fused_attention if self.fused else plain_attention
         query, key, value = (_tokens(maps) for maps in (self.phi(other), self.theta(this), values))
         attended = attend(query, key, value).transpose(1, 2).unflatten(2, this.shape[2:])
         added: Tensor = this + self.output(attended * gate)

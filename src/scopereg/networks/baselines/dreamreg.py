@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import rotation_from_euler_deg
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.networks.baselines.pyramid import CHANNELS, Pyramid, check_images, check_shape, encoded_shape
 from scopereg.networks.scope_reg import NetworkResult
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from scopereg.devices import full_precision
 from scopereg.geometry import centred_axis, rotation_from_euler_deg
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.networks.baselines.pyramid import CHANNELS, Pyramid, check_images, check_shape, encoded_shape
 from scopereg.networks.scope_reg import NetworkResult
 

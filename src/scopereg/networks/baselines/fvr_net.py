@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
 from scopereg.networks.baselines.pose import poses_from_vectors
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.networks.baselines.resnext import EXPANSION, WIDTHS, ResNeXt, halve_depth, halved
 from scopereg.networks.scope_reg import NetworkResult, check_inputs
 

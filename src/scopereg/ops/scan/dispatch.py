@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.ops.scan import recorded, reference, torch_backend
+from scopereg.ops.scan import meta, recorded, reference, torch_backend
 
 BACKENDS = ("reference", "torch", "triton", "cpu")
 
@@ -32,6 +32,7 @@ _PLAIN = {
     "reference": Backend(reference.directional, reference.coordinate, reference.states),
     "torch": Backend(torch_backend.directional, torch_backend.coordinate, torch_backend.states),
     "recorded": Backend(recorded.directional, recorded.coordinate, recorded.states),
+    "meta": Backend(meta.directional, meta.coordinate, meta.states),
 }
 _OPTIONAL = {"triton": "scopereg.ops.scan.triton_backend", "cpu": "scopereg.ops.scan.cpu"}
 
@@ -66,10 +67,12 @@ def fastest(inputs: Sequence[Tensor]) -> str:
     """The name of the fastest backend that can serve these inputs."""
     if _tracing() or any(x.dtype == torch.float64 for x in inputs):
         return "torch"
-    # Fake, meta and wrapped tensors have no memory for a kernel to read; plain PyTorch knows how to treat them.
+    # Fake and wrapped tensors have no memory for a kernel to read; plain PyTorch knows how to treat them.
     if any(type(x) not in (Tensor, torch.nn.Parameter) for x in inputs):
         return "torch"
     kind = inputs[0].device.type
+    if kind == "meta" and not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+        return "meta"
     if kind == "cuda" and _obstacle("triton", kind) is None:
         return "triton"
     if kind == "cpu" and _obstacle("cpu", kind) is None:

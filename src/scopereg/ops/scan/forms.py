@@ -1,16 +1,17 @@
-"""The scans as callers see them: shapes checked, backend chosen, autocast off, output in the caller's type.
+"""The scans as callers see them: shapes checked, backend chosen, output in the caller's type.
+
+Autocast is off: the states of a scan do not survive half precision.
 
 The recurrence, per channel and state: h_n = exp(delta_n A) h_(n-1) + delta_n B_n u_n, y_n = C_n . h_n + D u_n, h_0 = 0.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
 
-from scopereg.ops.scan import checks, dispatch
+from scopereg.devices import full_precision
+from scopereg.ops.scan import checks, dispatch, meta
 
 
 def selective_scan(
@@ -48,7 +49,7 @@ def directional_scan(
     """
     checks.directional(u, delta, A, B, C, D, order)
     inputs = [x for x in (u, delta, A, B, C, D) if x is not None]
-    with _full_precision(u):
+    with full_precision(u.device):
         y = dispatch.resolve(backend, inputs).directional(u, delta, A, B, C, D, order)
     return y.to(u.dtype)
 
@@ -62,7 +63,7 @@ def coordinate_scan(
     directions, planes, length, states); `C` (batch, directions, length, states), the same for all planes; no skip.
     """
     checks.coordinate(values, delta, A, B, C, order)
-    with _full_precision(delta):
+    with full_precision(delta.device):
         z = dispatch.resolve(backend, [values, delta, A, B, C]).coordinate(values, delta, A, B, C, order)
     return z.to(delta.dtype)
 
@@ -76,7 +77,7 @@ def coordinate_states(
     Triton has no kernel of its own for this once-per-volume table and uses `torch`.
     """
     checks.coordinate(values, delta, A, B, None, order)
-    with _full_precision(delta):
+    with full_precision(delta.device):
         h = dispatch.resolve(backend, [values, delta, A, B]).states(values, delta, A, B, order)
     return h.to(delta.dtype)
 
@@ -88,7 +89,7 @@ def coordinate_readout(h: Tensor, C: Tensor) -> Tensor:
     length, states).
     """
     checks.readout(h, C)
-    with _full_precision(h):
+    with full_precision(h.device):
         dtype = checks.compute_dtype(h, C)
         table, gate = h.to(dtype), C.to(dtype)
         # The product would copy a shared table for every frame; the contraction of a single frame would permute it.
@@ -105,7 +106,9 @@ def bidirectional_mass(delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor
     for the few tokens along depth: both passes advance together, one step per token, in plain PyTorch.
     """
     checks.mass(delta, A, B, C)
-    with _full_precision(delta):
+    if dispatch.fastest([delta, A, B, C]) == "meta":
+        return meta.scanned(delta, 2 * B.numel())
+    with full_precision(delta.device):
         dtype = checks.compute_dtype(delta, A, B, C)
         step = delta.to(dtype).unsqueeze(-1)  # (batch, length, 1)
         decay, increment = torch.exp(step * A.to(dtype)), step * B.to(dtype)  # (batch, length, states)
@@ -116,9 +119,3 @@ def bidirectional_mass(delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor
         h = torch.stack(states, 2)  # (2, batch, length, states)
         g = ((h[0] + h[1].flip(1)) * C.to(dtype)).sum(-1)
     return g.to(delta.dtype)
-
-
-def _full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """Autocast off: the states of a scan do not survive half precision."""
-    kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

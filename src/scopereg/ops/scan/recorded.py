@@ -21,10 +21,7 @@ states = torch_backend.states
 
 
 def recording() -> bool:
-    """Whether what is computed now is written down rather than done.
-
-    Not by `torch.jit.trace`, with which fvcore counts operations: scans are left out of its count, products are not.
-    """
+    """Whether what is computed now is written down rather than done; not by `torch.jit.trace`."""
     return torch.compiler.is_compiling()
 
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scopereg.devices import full_precision
 from scopereg.geometry import rotation_from_euler_deg
 from scopereg.networks.baselines.dreamreg import BELIEF, LATENT, DreamReg, Gaussian, Variant, move
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.networks.baselines.pyramid import check_images
 from scopereg.training.objectives.similarity import (
     pose_smooth_l1,

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scopereg.devices import full_precision
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg
 from scopereg.networks.baselines.eureg import EuReg, grid_points, scale_axes
-from scopereg.networks.baselines.precision import full_precision
 from scopereg.training.objectives.similarity import pose_vectors, resampled_slices, smooth_l1
 from scopereg.training.source import Batch
 
