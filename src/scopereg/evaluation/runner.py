@@ -46,6 +46,7 @@ _METRICS = {  # columns of a row, and what `frame_metrics` calls them
     "ncc": "ncc",
     "ssim": "ssim",
 }
+LOCATED_AS = "shipped"  # by `Locator`, as `register` does; rows of the time before that do not say so
 _NOTHING_MEASURED: dict[str, Any] = dict.fromkeys(_METRICS, math.nan)
 
 
@@ -274,6 +275,7 @@ def _short(value: Tensor | float) -> float:
 def run_facts(data_sha256: str, method: Method, settings: EvaluateSettings, split: str) -> dict[str, Any]:
     """What must be alike for rows to belong together."""
     facts = {
+        "located_as": LOCATED_AS,
         "settings": asdict(settings),
         "method": method.name,
         "method_facts": method.facts,
