@@ -29,7 +29,7 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
             f"cannot be read: {error.strerror}", where=str(path), fix="check the path after --config"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScopeRegError(f"not valid YAML: {error}", where=str(path), fix="mend the line named above") from error
+        raise ScopeRegError(f"not valid YAML: {error}", where=str(path), fix="correct the line named above") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -81,7 +81,7 @@ def _parse(text: str, where: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ScopeRegError(f"not valid YAML: {error}", where=where, fix="mend the line named above") from error
+        raise ScopeRegError(f"not valid YAML: {error}", where=where, fix="correct the line named above") from error
 
 
 def _mapping(value: Any, where: str, fix: str) -> Mapping[str, Any]:
