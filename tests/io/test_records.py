@@ -113,7 +113,7 @@ def test_a_file_is_read_no_further_than_allowed(tmp_path: Path) -> None:
         file.truncate(50 * 2**30)  # takes no room on the disk
     with pytest.raises(ScopeRegError, match="more than 1024 kB"):
         read_json(tmp_path / "a.json", "fix", limits=SMALL)
-    assert USUAL == Limits()
+    assert Limits() == USUAL
 
 
 RECORD = Record.of(

@@ -17,7 +17,7 @@ from scopereg.training.settings import TrainSettings
 
 _PLANS = resources.files("scopereg.grid") / "plans"
 _LOWEST = {"folds": 0, "resolutions": 8, "cases": 1, "count": 1, "frames": 0, "cpus": 0, "gpus": 0}
-_FIX = "mend the line named above"
+_FIX = "correct the line named above"
 _METHOD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it becomes part of a folder's name
 
 

@@ -34,7 +34,7 @@ USUAL = Limits()
 SMALL = Limits(MIB, 20, 10_000)  # what people write by hand
 
 
-class Unfit(ValueError):
+class UnfitError(ValueError):
     """A text that is not the record it should be; `read_json` and the others tell where."""
 
 
@@ -98,7 +98,7 @@ def read_within(path: Path | str, fix: str, limits: Limits = USUAL) -> bytes:
 
 def _check_size(size: int, limits: Limits) -> None:
     if size > limits.size:
-        raise Unfit(f"it has more than {limits.size // 1024} kB")
+        raise UnfitError(f"it has more than {limits.size // 1024} kB")
 
 
 def _check_content(content: Any, limits: Limits) -> None:
@@ -106,11 +106,11 @@ def _check_content(content: Any, limits: Limits) -> None:
     count, level, depth = 1, [content], 0
     while level:
         if depth > limits.depth:
-            raise Unfit(f"it is nested deeper than {limits.depth}")
+            raise UnfitError(f"it is nested deeper than {limits.depth}")
         level = [item for value in level for item in _parts(value)]
         count, depth = count + len(level), depth + 1
         if count > limits.values:
-            raise Unfit(f"it holds more than {limits.values} values")
+            raise UnfitError(f"it holds more than {limits.values} values")
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -124,31 +124,31 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise Unfit(f"{key[:DIGITS]!r} stands twice")
+            raise UnfitError(f"{key[:DIGITS]!r} stands twice")
         found[key] = value
     return found
 
 
 def _whole(digits: str) -> int:
     if len(digits) > DIGITS:
-        raise Unfit(f"a number of {len(digits)} digits")
+        raise UnfitError(f"a number of {len(digits)} digits")
     return int(digits)
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise Unfit(f"{text[:DIGITS]} is no finite number")
+        raise UnfitError(f"{text[:DIGITS]} is no finite number")
     return value
 
 
 def _no_number(text: str) -> float:
-    raise Unfit(f"{text} is no number")
+    raise UnfitError(f"{text} is no number")
 
 
 @cache
 def _yaml_loader(limits: Limits) -> Any:
-    """PyYAML's safe loader with limits: nodes are counted as they are composed, aliases with all that they stand for."""
+    """PyYAML's safe loader with limits: nodes are counted when composed, aliases with all that they stand for."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -161,14 +161,14 @@ def _yaml_loader(limits: Limits) -> Any:
             if self.check_event(yaml.AliasEvent):
                 node = super().compose_node(parent, index)
                 if id(node) not in self.sizes:
-                    raise Unfit("an alias stands within what it stands for")
+                    raise UnfitError("an alias stands within what it stands for")
                 self._add(self.sizes[id(node)])
                 return node
             before = self.count
             self._add(1)
             self.depth += 1
             if self.depth > limits.depth:
-                raise Unfit(f"it is nested deeper than {limits.depth}")
+                raise UnfitError(f"it is nested deeper than {limits.depth}")
             node = super().compose_node(parent, index)
             self.depth -= 1
             self.sizes[id(node)] = self.count - before
@@ -177,7 +177,7 @@ def _yaml_loader(limits: Limits) -> Any:
         def _add(self, nodes: int) -> None:
             self.count += nodes
             if self.count > limits.values:
-                raise Unfit(f"it holds more than {limits.values} values")
+                raise UnfitError(f"it holds more than {limits.values} values")
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             known: set[Any] = set()
@@ -190,7 +190,7 @@ def _yaml_loader(limits: Limits) -> Any:
 
         def construct_yaml_int(self, node: Any) -> int:
             if len(node.value) > DIGITS:
-                raise Unfit(f"a number of {len(node.value)} digits")
+                raise UnfitError(f"a number of {len(node.value)} digits")
             return int(super().construct_yaml_int(node))
 
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)

@@ -242,8 +242,8 @@ def write_result(result: Result, targets: dict[str, Path], convention: Conventio
 
 
 def reason_of(error: Exception) -> str:
-    """Why a frame failed, in one line, and how to mend it."""
+    """Why a frame failed, in one line, and how to fix it."""
     if isinstance(error, ScopeRegError):
-        return " ".join(f"{error.what} (to mend it: {error.fix})".split())
+        return " ".join(f"{error.what} (to fix it: {error.fix})".split())
     words: list[Any] = [type(error).__name__, *map(str, error.args[:1])]
     return " ".join(": ".join(words).split())
