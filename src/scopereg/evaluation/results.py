@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.files import write_text
-from scopereg.io.sheets import sheet_text
+from scopereg.io.files import sheet_text, write_text
 
 FORMAT = "scopereg-results-1"
 _MARK = "# "

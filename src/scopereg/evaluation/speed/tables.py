@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scopereg.evaluation.speed.floor import Ceilings, StageTime
 from scopereg.evaluation.speed.modes import PLANES, Mode
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 
 if TYPE_CHECKING:
     from rich.console import Console
