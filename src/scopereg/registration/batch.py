@@ -17,7 +17,7 @@ from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.placement import write_placed_frame, write_resliced
 from scopereg.io.read_image import FORMATS
 from scopereg.io.transforms import Convention
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.registration.locator import Locator
 from scopereg.registration.notes import reader_notes
 from scopereg.registration.result import Result
