@@ -13,7 +13,7 @@ from scopereg.evaluation.speed.modes import synchronise
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH
 from scopereg.networks.lattice import pad_slices, pad_volumes
-from scopereg.networks.looks import seen_from
+from scopereg.networks.passes import seen_from
 from scopereg.networks.streaming import Located, Streaming
 from scopereg.ops import coordinate_scan, coordinate_states, directional_scan
 from scopereg.ops.decode import Fit, Gates, Sizes, fit_plane, split_gates, weigh_planes
