@@ -23,8 +23,8 @@ from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import read_calibration
+from scopereg.registration.confidence import SIGNS
 from scopereg.registration.model import Registrar
-from scopereg.registration.signs import SIGNS
 from scopereg.registration.working_grid import KnownSizes
 
 SHAPE = (32, 64, 64)

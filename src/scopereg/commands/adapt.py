@@ -14,7 +14,7 @@ from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
 from scopereg.errors import ScopeRegError
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 from scopereg.training.adaptation.settings import AdaptSettings
 from scopereg.training.progress import duration
 
@@ -45,7 +45,7 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 def run(options: AdaptOptions) -> int:
     """The verb; 130 when it was interrupted."""
     from scopereg.io.volume_files import read_volume
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
     from scopereg.training.adaptation.adapter import adapt
 
     if options.volume is None:

@@ -14,7 +14,7 @@ from scopereg.commands.shared import DatasetName, DeviceName, MaybeFile, Positio
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.data.store import VolumeSet

@@ -15,7 +15,7 @@ from scopereg.commands.shared import AnatomyName, DeviceName, Folder, ProtocolNa
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_text
 from scopereg.io.sheets import write_sheet
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,7 +19,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.tables import NOTHING
 from scopereg.progress import counting
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.data.splits import Split

@@ -16,7 +16,7 @@ from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 from scopereg.io.files import output_folder
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 from scopereg.viewer.door import is_loopback
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def run(options: LiveOptions) -> int:
     from scopereg.live.loop import Loop
     from scopereg.live.scene import Scene
     from scopereg.live.sources import open_source
-    from scopereg.registration.notes import image_line, reader_notes
-    from scopereg.registration.start import TRACKER, Start
+    from scopereg.registration.reading import image_line, reader_notes
+    from scopereg.registration.register import TRACKER, Start
 
     _check(options)
     assert options.volume is not None

@@ -14,7 +14,7 @@ from scopereg.evaluation.results import ResultsFile, find_files, read_files
 from scopereg.evaluation.statistics import fold_mean, success_rate, tail
 from scopereg.evaluation.tables import Table
 from scopereg.geometry import SUCCESS_MM
-from scopereg.registration.track_table import is_track
+from scopereg.registration.track import is_track
 from scopereg.report import figures, gallery
 from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from scopereg.evaluation.tables import NOTHING
 from scopereg.geometry import SUCCESS_MM
-from scopereg.registration.track import STATES, Step, compared
-from scopereg.registration.track_table import read_track
+from scopereg.registration.track import STATES, Step, compared, read_track
 from scopereg.report.page import Report
 from scopereg.report.track_page import error_trace, trust_trace
 

@@ -13,8 +13,7 @@ import numpy as np
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Volume
 from scopereg.provenance import provenance
-from scopereg.registration.notes import image_line
-from scopereg.registration.recording import Recording
+from scopereg.registration.reading import Recording, image_line
 from scopereg.registration.track import STATES, Step, compared, in_words
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span

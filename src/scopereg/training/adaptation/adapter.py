@@ -23,12 +23,12 @@ from scopereg.networks.weights import save_changes
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration import model as models
 from scopereg.registration.model import Registrar
-from scopereg.registration.prepared_volume import as_trained
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
     USUAL_VOXELS,
     FieldOfView,
     WorkingGrid,
+    as_trained,
     depth_for,
     isotropic,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from scopereg.errors import ScopeRegError
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 PartsName = Literal["auto", "gates", "decoder", "all"]
 USUAL_MINUTES = 2.0

@@ -1,10 +1,12 @@
-"""TrackSettings: how a probe is followed through a sequence, declared once. Needs no torch."""
+"""Settings of registration that need no torch: the model by default, and how a probe is followed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from scopereg.errors import ScopeRegError
+
+DEFAULT = "universal"
 
 
 @dataclass(frozen=True)

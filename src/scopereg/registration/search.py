@@ -1,15 +1,17 @@
-"""Windows: parts of a volume, as large as those that a network was trained on, seen from wherever it shall begin.
+"""Search: where a network looks beyond the offsets and the volumes that it was trained for.
 
-A network finds frames around the middle of what it is given. Given the volume as seen from another pose it finds those
-around that pose, whether it was trained to look several times or not, and in volumes much larger than it knows.
+A network finds frames around the middle of what it is given. One that makes several passes may begin anywhere: it
+decodes the encoded volume as seen from a start, and goes on from where that leads (`starts`). Any network can be given
+the volume as seen from another pose and finds the frames around that (`Windows`), in volumes much larger than it knows.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,15 +19,13 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume
+from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, rotation_from_euler_deg
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.streaming import Prepared
 from scopereg.registration.confidence import Verdict
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.likeness import similarity_at
-from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.result import RegistrationError, Result, apart_mm
 from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
 
 if TYPE_CHECKING:
@@ -35,6 +35,49 @@ UNLIKE = 1.5  # times as large or small as what the network was trained on: no l
 _LEAST_PART = 96  # voxels across a part of an encoded volume: smaller ones are little else than border
 _TOGETHER = 8  # windows that the network is given at once
 _INSIDE = 0.9  # share of a window that must lie in the volume, or the network sees what no calibration saw
+
+
+@dataclass(frozen=True)
+class WideOptions:
+    """How far and how long to look."""
+
+    shift_voxels: float = 12.0
+    """Of a start that is shifted: a little more than what networks are trained for."""
+    turn_deg: float = 12.0
+    """Of a start that is turned."""
+    step_voxels: float = 20.0
+    """Between starts in a large volume, at most: networks find what lies within 10 of them."""
+    looks: int = 8
+    """From each start; three to five are enough within the offsets of the training."""
+    kept: int = 3
+    """Places that are given or refined: the one that is most like the frame need not be the right one."""
+    again: int = 12
+    """Places that are looked at from there, by a network that looks once or in a large volume."""
+    kept_windows: int = 6
+    """As `kept`, then: it takes more of them where the network is led about by single looks."""
+    apart_mm: float = 1.0
+    """Of two places that are not the same."""
+
+
+def starts(options: WideOptions, room_voxels: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> VoxelPoses:
+    """The middle, shifts and turns: thirteen poses (13, ...) in centred voxels; then those all over the room (x, y, z).
+
+    Room is how far starts may be from the middle of a volume that is larger than those of the training.
+    """
+    axes = torch.cat([torch.eye(3), -torch.eye(3)])
+    still = torch.zeros(6, 3)
+    shifts = torch.cat([torch.zeros(1, 3), options.shift_voxels * axes, still])
+    turns = torch.cat([torch.zeros(1, 3), still, options.turn_deg * axes])
+    spread = [_spread(room, options.step_voxels) for room in room_voxels]
+    farther = torch.tensor([place for place in itertools.product(*spread) if any(place)]).reshape(-1, 3)
+    shifts, turns = torch.cat([shifts, farther]), torch.cat([turns, torch.zeros_like(farther)])
+    return VoxelPoses(rotation_from_euler_deg(turns), shifts)
+
+
+def _spread(room: float, step: float) -> list[float]:
+    """Evenly from one end to the other, the middle among them; a small room needs none but that."""
+    count = math.ceil(room / step) if room > step / 3 else 0
+    return torch.linspace(-room, room, 2 * count + 1).tolist() if count else [0.0]
 
 
 class Windows:

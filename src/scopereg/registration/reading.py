@@ -1,4 +1,4 @@
-"""Recording: the frames of a file or a folder in the order of their times."""
+"""Reading: frames and volumes from files, what is to be known of them, and recordings in the order of their times."""
 
 from __future__ import annotations
 
@@ -9,15 +9,97 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from scopereg.errors import ScopeRegError
+from scopereg.images import Frame, Volume
 from scopereg.io.cine import Cine
+from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
+from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.metaimage import is_sequence
-from scopereg.io.stored import StoredFrame
-from scopereg.registration.batch import Reading, find_files
-from scopereg.registration.notes import reader_notes
+from scopereg.io.read_image import FORMATS
+from scopereg.io.stored import StoredFrame, StoredVolume
+from scopereg.io.volume_files import read_volume
 
+FRAME_ENDINGS = tuple(sorted({*PICTURES, *DICOM_ENDINGS, *FORMATS}, key=len, reverse=True))
+_DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
+_WORTH_A_WORD_MM = 0.1
 _GIVE_RATE = "give the frames per second: rate="
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOpen:
+    """What files of images may leave open, and somebody has told."""
+
+    volume_spacing_mm: tuple[float, ...] | None = None
+    volume_index: int | None = None
+    series: str | None = None
+    spacing_mm: tuple[float, ...] | None = None
+    region: int | None = None
+    calibration: Path | None = None
+
+
+@dataclass(frozen=True)
+class Reading(LeftOpen):
+    """How files are read; hashable, so that a process opens a volume once."""
+
+    volume: Path
+
+    def open_cine(self, path: Path) -> Cine:
+        return read_cine(path, spacing_mm=self.spacing_mm, region=self.region, calibration=self.calibration)
+
+    def open_volume(self) -> Volume:
+        return read_volume(self.volume, spacing_mm=self.volume_spacing_mm, index=self.volume_index, series=self.series)
+
+
+def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Files with frames below a folder, in order, and the other files; hidden ones and those `left_out` are neither."""
+    excluded = [path.resolve() for path in left_out]
+    frames: list[Path] = []
+    others: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder).parts
+        own = path.resolve()
+        if not path.is_file() or any(part.startswith(".") for part in inside):
+            continue
+        if any(own == other or other in own.parents for other in excluded):
+            continue
+        known = path.name != _DIRECTORY and (path.name.lower().endswith(FRAME_ENDINGS) or is_dicom(path))
+        (frames if known else others).append(path)
+    return frames, others
+
+
+def reason_of(error: Exception) -> str:
+    """Why a frame failed, in one line, and how to mend it."""
+    if isinstance(error, ScopeRegError):
+        return " ".join(f"{error.what} (to mend it: {error.fix})".split())
+    words: list[Any] = [type(error).__name__, *map(str, error.args[:1])]
+    return " ".join(": ".join(words).split())
+
+
+def reader_notes(image: Frame | Volume) -> tuple[str, ...]:
+    """Notes of the reader; nothing for an image that comes from no file."""
+    if not isinstance(image, StoredFrame | StoredVolume):
+        return ()
+    facts = image.facts
+    notes = [str(note) for note in facts.get("notes", ())]
+    moved = float(facts.get("calibration_moved_mm", 0.0))
+    if moved > _WORTH_A_WORD_MM:
+        skew = float(facts.get("calibration_skew", 0.0))
+        notes.append(f"the calibration's axes are not square (cosine {skew:.3f}): a corner moves by {moved:.1f} mm")
+    return tuple(notes)
+
+
+def image_line(image: Frame | Volume) -> str:
+    """Name, size and spacing of an image, in one line."""
+    name = image.path.name if isinstance(image, StoredFrame | StoredVolume) else "in memory"
+    facts = image.facts if isinstance(image, StoredFrame | StoredVolume) else {}
+    if facts.get("frames_in_file", 1) > 1:
+        name = f"{name} frame {facts['index']}"
+    unit = "pixels" if isinstance(image, Frame) else "voxels"
+    size, spacing = (" x ".join(f"{n:.4g}" for n in values) for values in (image.size, image.spacing_mm))
+    source = f" ({facts['spacing_from']})" if "spacing_from" in facts else ""
+    return f"{name}: {size} {unit} of {spacing} mm{source}"
 
 
 @dataclass(frozen=True, eq=False)

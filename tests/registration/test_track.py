@@ -11,8 +11,7 @@ import pytest
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.registration.track import Step
-from scopereg.registration.track_table import is_track, read_track, write_track
+from scopereg.registration.track import Step, is_track, read_track, write_track
 
 POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
 STEPS = [
