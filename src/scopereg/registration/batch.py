@@ -17,10 +17,10 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame
 from scopereg.io.cine import Cine
+from scopereg.io.files import write_sheet
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.placement import write_placed_frame, write_resliced
-from scopereg.io.plus_writing import add_poses
-from scopereg.io.sheets import write_sheet
+from scopereg.io.plus_sequence import add_poses
 from scopereg.io.transforms import Convention
 from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator

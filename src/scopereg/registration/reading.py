@@ -19,7 +19,7 @@ from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import FORMATS
 from scopereg.io.stored import StoredFrame, StoredVolume
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 
 FRAME_ENDINGS = tuple(sorted({*PICTURES, *DICOM_ENDINGS, *FORMATS}, key=len, reverse=True))
 _DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
@@ -70,9 +70,9 @@ def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list
 
 
 def reason_of(error: Exception) -> str:
-    """Why a frame failed, in one line, and how to mend it."""
+    """Why a frame failed, in one line, and how to fix it."""
     if isinstance(error, ScopeRegError):
-        return " ".join(f"{error.what} (to mend it: {error.fix})".split())
+        return " ".join(f"{error.what} (to fix it: {error.fix})".split())
     words: list[Any] = [type(error).__name__, *map(str, error.args[:1])]
     return " ".join(": ".join(words).split())
 

@@ -11,7 +11,7 @@ from scopereg.images import Frame, Volume
 from scopereg.io.frames import read_frame
 from scopereg.io.stored import StoredFrame
 from scopereg.io.transforms import read_pose
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.registration.locator import Locator
 from scopereg.registration.reading import reader_notes
 from scopereg.registration.result import Result

@@ -13,7 +13,7 @@ from typing import Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.registration.batch import ANGLES, TRANSLATION, YES_NO
 from scopereg.registration.reading import Recording, reason_of
 from scopereg.registration.register import Start
