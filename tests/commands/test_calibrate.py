@@ -16,7 +16,7 @@ from scopereg.commands import calibrate as verb
 from scopereg.commands.calibrate import CalibrateOptions
 from scopereg.data import phantoms
 from scopereg.data.examples import case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import sets
 from scopereg.errors import ScopeRegError
