@@ -15,7 +15,6 @@ from scopereg.data.cases import (
     Outcome,
     Progress,
     SetPlan,
-    listed,
     rows_of,
     settle,
     source_hashes,
@@ -27,7 +26,7 @@ from scopereg.data.rows import Job, RowFiles, Task, record_of
 from scopereg.data.splits import Folds, folds_sha256, make_folds, read_folds, write_folds
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, read_manifest, write_manifest
 from scopereg.data.workers import in_parallel
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 
 SPLITS = "splits.json"

@@ -13,9 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from scopereg.data.cases import listed
 from scopereg.data.store import VolumeSet
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import write_text
 
 CAMUS_FOLDS = 5
