@@ -30,7 +30,7 @@ from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, mtre_mm
 from scopereg.images import Volume
 from scopereg.io import write_volume
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
 from scopereg.training.adaptation.adapter import Adaptation, adapt

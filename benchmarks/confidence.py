@@ -30,7 +30,7 @@ from scopereg.evaluation.sweeps import sweep_case
 from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together

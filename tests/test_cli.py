@@ -154,7 +154,7 @@ def test_errors_of_a_verb_end_with_status_2_and_how_to_mend_it(tmp_path: Path) -
     result = run("demo", "-o", str(tmp_path / "file" / "below"))
     assert result.returncode == 2
     assert str(tmp_path / "file") in result.stderr
-    assert "To mend it" in result.stderr
+    assert "To fix it" in result.stderr
     assert "Traceback" not in result.stderr
 
 

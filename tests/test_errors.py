@@ -1,4 +1,4 @@
-"""Errors tell what is wrong, where and how to mend it, also when another process raised them."""
+"""Errors tell what is wrong, where and how to fix it, also when another process raised them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scopereg.registration.result import RegistrationError
 from scopereg.viewer.uploads import UploadError
 
 ERRORS = [
-    ScopeRegError("it is wrong", where="here", fix="mend it"),
+    ScopeRegError("it is wrong", where="here", fix="do it right"),
     RegistrationError("too far", where="start", fix="start nearer"),
     MessageError("no body", where="message", fix="send it again"),
     LinkLostError("the other side has hung up"),

@@ -10,9 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-import yaml
-
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.io import records
 
 Options = TypeVar("Options")
 
@@ -22,14 +21,7 @@ def read_yaml(path: Path | str, options: type[Options]) -> dict[str, Any]:
 
     Keys are the option names, with dashes or underscores.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScopeRegError(
-            f"cannot be read: {error.strerror}", where=str(path), fix="check the path after --config"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScopeRegError(f"not valid YAML: {error}", where=str(path), fix="mend the line named above") from error
+    content = records.read_yaml(path, "check the path after --config, and the line named above if there is one")
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""The one exception that users meet: what is wrong, where, and how to mend it."""
+"""The one exception that users meet: what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ScopeRegError(Exception):
     """Bad input or an environment that cannot do what was asked.
 
     `what` states the problem with the offending value, `where` names the argument, file or option,
-    `fix` tells how to mend it. All three appear in the message.
+    `fix` tells how to fix it. All three appear in the message.
     """
 
     def __init__(self, what: str, *, where: str, fix: str) -> None:
@@ -21,7 +21,7 @@ class ScopeRegError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}\n  To mend it: {self.fix}"
+        return f"{self.where}: {self.what}\n  To fix it: {self.fix}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are remade by a call with their `args`, which names and the classes derived from this one forbid;

@@ -131,5 +131,5 @@ def test_pairs_that_make_no_sense_are_refused(
     assert convert(tmp_path / source, tmp_path / target) == 2
     said = capsys.readouterr().err
     assert says in said
-    assert "To mend it" in said
+    assert "To fix it" in said
     assert sorted(tmp_path.iterdir()) == before

@@ -82,5 +82,5 @@ def test_bad_options_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["demo", "--seed", "-1", "-o", str(tmp_path)]) == 2
     assert main(["demo", "--model", "heart", "-o", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.count("To mend it") == 4
+    assert said.count("To fix it") == 4
     assert not list(tmp_path.iterdir())

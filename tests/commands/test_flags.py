@@ -47,7 +47,7 @@ def test_arguments_become_flags(python: str, shell: str) -> None:
 def test_an_error_is_reworded_on_its_way() -> None:
     with pytest.raises(ScopeRegError) as caught, naming_flags(Options), renaming({"spacing_mm": "volume_spacing"}):
         raise ScopeRegError("no start=", where="spacing_mm=", fix="pass spacing_mm=")
-    assert str(caught.value) == "--volume-spacing: no --start\n  To mend it: pass --volume-spacing"
+    assert str(caught.value) == "--volume-spacing: no --start\n  To fix it: pass --volume-spacing"
 
 
 def test_every_verb_speaks_of_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

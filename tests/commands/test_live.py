@@ -24,7 +24,7 @@ from peers import QUICK, assert_no_threads_left, wait_until
 from scopereg import Frame, Pose, Volume, io
 from scopereg.cli import main
 from scopereg.io.pictures import grey_pixels, png_bytes
-from scopereg.io.plus_writing import write_plus_images
+from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
 from scopereg.registration.result import Result
@@ -222,7 +222,7 @@ def test_wrong_words_are_told_before_anything_runs(
     assert main(words(case, "--recordings", tmp_path, *(word.format(sweep=sweep) for word in more))) == 2
     said = capsys.readouterr().err
     assert told in said
-    assert "To mend it" in said
+    assert "To fix it" in said
 
 
 def test_a_folder_of_pictures_needs_a_spacing(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

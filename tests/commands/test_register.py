@@ -307,7 +307,7 @@ def test_bad_input_is_explained_and_writes_nothing(
     monkeypatch.chdir(work)
     assert register(*words) == 2
     said = capsys.readouterr().err
-    for part in [*says, "To mend it"]:
+    for part in [*says, "To fix it"]:
         assert part in said
     left = {path.name for path in work.iterdir() if not (path.is_dir() and not any(path.iterdir()))}
     assert left <= set(before)

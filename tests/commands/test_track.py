@@ -121,7 +121,7 @@ def test_a_folder_needs_a_rate_and_bad_pictures_are_named(
     table = rows(out)
     assert [row["file"] for row in table] == [f"view{n}" for n in ("8.png", "9.png", "10.png", "11.png", "12.dcm")]
     assert [row["time_s"] for row in table] == ["0.000000", "0.050000", "0.100000", "0.150000", "0.200000"]
-    assert table[4]["reason"].startswith("it holds 4 frames (to mend it: pass the file alone")
+    assert table[4]["reason"].startswith("it holds 4 frames (to fix it: pass the file alone")
     assert table[2]["state"] == "unreadable"
     assert table[2]["tx_mm"] == ""
     cine = io.read_cine(out / "frames.igs.mha")

@@ -159,4 +159,4 @@ def test_what_cannot_work_is_refused_at_once(
     assert main(["train", *words, "-o", str(tmp_path), "--device", "cpu"]) == 2
     error = capsys.readouterr().err
     assert said in error
-    assert "To mend it" in error
+    assert "To fix it" in error

@@ -264,7 +264,7 @@ def test_the_verb_evaluates_a_stored_set_and_says_what_is_wrong(
     assert line[5:7] == [f"{far.p95:.2f}", f"{far.maximum:.2f}"]  # the numbers of scopereg compare
     assert main(["evaluate", "echo", "--methods", "nothing"]) == 2
     assert main(["evaluate", "folder", "--methods", "identity"]) == 2
-    assert capsys.readouterr().err.count("To mend it") == 2
+    assert capsys.readouterr().err.count("To fix it") == 2
 
 
 def test_methods_go_on_from_each_others_poses() -> None:

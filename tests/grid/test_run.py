@@ -87,7 +87,7 @@ def test_a_run_forgets_its_launcher_for_a_while(
 
     def look(run: Run, place: Place) -> dict[str, Any]:
         seen.append(os.environ.get("SLURM_NTASKS"))
-        raise ScopeRegError("it fails", where="here", fix="mend it")
+        raise ScopeRegError("it fails", where="here", fix="do it right")
 
     monkeypatch.setenv("SLURM_NTASKS", "8")
     monkeypatch.delenv("SLURM_PROCID", raising=False)

@@ -274,7 +274,7 @@ def test_bad_input_is_explained(results: Path, tmp_path: Path, capsys: pytest.Ca
     ]
     for line in wrong:
         assert main(line) == 2, line
-    assert capsys.readouterr().err.count("To mend it") == len(wrong)
+    assert capsys.readouterr().err.count("To fix it") == len(wrong)
     assert not list(tmp_path.iterdir())
 
 

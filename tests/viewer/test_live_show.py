@@ -115,7 +115,7 @@ def test_a_volume_that_cannot_be_read_is_told_and_the_old_one_stays(tmp_path: Pa
     with serve(tmp_path, volumes=folder) as served, served.page() as page:
         say(page, do="choose", name="broken.nii")
         notice = next_message(page, "notice", level="error")
-        assert "To mend it" in notice["text"]
+        assert "To fix it" in notice["text"]
         assert served.state()["volume"]["name"] == "first.nii.gz"
         assert served.is_alive()
 

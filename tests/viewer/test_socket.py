@@ -133,7 +133,7 @@ def test_bad_messages_are_counted_and_answered(served: Served, message: str | by
         page.send(message)
         notice = next_message(page, "notice")
         assert notice["level"] == "error"
-        assert "To mend it" in notice["text"]
+        assert "To fix it" in notice["text"]
         assert len(notice["text"]) < 400
         assert next_update(page)["number"]
         assert next_update(page)["number"]  # the same page still works

@@ -44,7 +44,7 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 
 def run(options: AdaptOptions) -> int:
     """The verb; 130 when it was interrupted."""
-    from scopereg.io.volume_files import read_volume
+    from scopereg.io.volumes import read_volume
     from scopereg.registration.notes import image_line, reader_notes
     from scopereg.training.adaptation.adapter import adapt
 

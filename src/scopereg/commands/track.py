@@ -183,7 +183,7 @@ def _finish(console: Console, recording: Recording, steps: Sequence[Step], targe
 
 def _write_sequence(recording: Recording, steps: Sequence[Step], path: Path) -> Path | None:
     """The frames with the poses found; those that no picture stands behind are INVALID. None where nothing is."""
-    from scopereg.io.plus_writing import add_poses, write_plus_sequence
+    from scopereg.io.plus_sequence import add_poses, write_plus_sequence
 
     if not any(step.is_placed for step in steps):
         return None

@@ -234,7 +234,7 @@ def _cannot_read(error: OSError, case: CaseFiles) -> ScopeRegError:
 
 def _bad_cases(plan: SetPlan, bad: Mapping[str, str], turned: bool) -> ScopeRegError:
     named = [f"{name} ({reason})" for name, reason in bad.items()]
-    fix = "mend them and go on, or leave them out (skip_bad=True)"
+    fix = "repair them and go on, or leave them out (skip_bad=True)"
     if turned:
         fix += "; if only their headers are wrong, take all as stored (any_orientation=True)"
     return ScopeRegError(

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.files import write_text
-from scopereg.io.sheets import sheet_text
+from scopereg.io.files import sheet_text, write_text
 
 FORMAT = "scopereg-results-1"
 _MARK = "# "

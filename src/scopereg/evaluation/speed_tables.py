@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scopereg.evaluation.contender import Row
 from scopereg.evaluation.floor import Ceilings, StageTime
 from scopereg.evaluation.forms import PLANES, Form
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,14 +10,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.plan import FIXED, SETTING, Plan, expand, is_network
+from scopereg.io.records import SMALL, parse_yaml, read_within
 from scopereg.training.settings import TrainSettings
 
 _PLANS = resources.files("scopereg.grid") / "plans"
 _LOWEST = {"folds": 0, "resolutions": 8, "cases": 1, "count": 1, "frames": 0, "cpus": 0, "gpus": 0}
+_FIX = "correct the line named above"
 _METHOD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it becomes part of a folder's name
 
 
@@ -29,13 +29,13 @@ def shipped() -> tuple[str, ...]:
 def read_plan(source: Path | str, changes: Sequence[str] = ()) -> Plan:
     """A plan from a file, or one of the package by its name; `changes` such as `minutes=3` win over what it says."""
     where, text = _text(source)
-    content = _mapping(_parse(text, where), where, "write `key: value` lines, see docs/grid.md")
+    content = _mapping(parse_yaml(text, where, _FIX), where, "write `key: value` lines, see docs/grid.md")
     values = {str(key).replace("-", "_"): value for key, value in content.items()}
     for change in changes:
         key, sign, value = change.partition("=")
         if not sign:
             raise ScopeRegError(f"{change!r} has no value", where="set=", fix="write KEY=VALUE, such as minutes=3")
-        values[key.strip().replace("-", "_")] = _parse(value, f"set= {change}")
+        values[key.strip().replace("-", "_")] = parse_yaml(value, f"set= {change}", _FIX)
     hints = get_type_hints(Plan)
     _known(values, hints, where)
     made: dict[str, Any] = {"name": Path(source).stem}
@@ -49,39 +49,18 @@ def read_plan(source: Path | str, changes: Sequence[str] = ()) -> Plan:
     return plan
 
 
-def _text(source: Path | str) -> tuple[str, str]:
+def _text(source: Path | str) -> tuple[str, bytes]:
     """How to name a plan, and its text."""
     path = Path(source)
-    try:
-        if path.is_file() or path.suffix in (".yaml", ".yml"):
-            return str(path), path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="check the path of the plan") from error
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        return str(path), read_within(path, "check the path of the plan", SMALL)
     if str(source) not in shipped():
         raise ScopeRegError(
             f"there is no plan {str(source)!r}{did_you_mean(str(source), shipped())}",
             where="scopereg grid PLAN",
             fix=f"pass the path of a YAML file, or one of {', '.join(shipped())}",
         )
-    return f"plan {source}", (_PLANS / f"{source}.yaml").read_text(encoding="utf-8")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key may stand twice: the second would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for place, key in enumerate(keys) if key in keys[:place]]
-        if twice:
-            raise yaml.MarkedYAMLError(problem=f"{twice[0]!r} stands twice", problem_mark=node.start_mark)
-        return dict(super().construct_mapping(node, deep))
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ScopeRegError(f"not valid YAML: {error}", where=where, fix="mend the line named above") from error
+    return f"plan {source}", (_PLANS / f"{source}.yaml").read_bytes()
 
 
 def _mapping(value: Any, where: str, fix: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.placement import write_placed_frame, write_resliced
 from scopereg.io.read_image import FORMATS
 from scopereg.io.transforms import Convention
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.registration.locator import Locator
 from scopereg.registration.notes import reader_notes
 from scopereg.registration.result import Result
@@ -242,8 +242,8 @@ def write_result(result: Result, targets: dict[str, Path], convention: Conventio
 
 
 def reason_of(error: Exception) -> str:
-    """Why a frame failed, in one line, and how to mend it."""
+    """Why a frame failed, in one line, and how to fix it."""
     if isinstance(error, ScopeRegError):
-        return " ".join(f"{error.what} (to mend it: {error.fix})".split())
+        return " ".join(f"{error.what} (to fix it: {error.fix})".split())
     words: list[Any] = [type(error).__name__, *map(str, error.args[:1])]
     return " ".join(": ".join(words).split())

@@ -10,7 +10,7 @@ from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.io.metaimage import is_sequence
-from scopereg.io.plus_writing import add_poses
+from scopereg.io.plus_sequence import add_poses
 from scopereg.progress import counting, say
 from scopereg.registration.batch import Job, Reading, Row, Task, cine_of, do_chunk, find_files, list_tasks
 from scopereg.registration.poses_table import write_table

@@ -11,7 +11,7 @@ import numpy as np
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.registration.batch import Row
 
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")

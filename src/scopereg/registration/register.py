@@ -8,7 +8,7 @@ from pathlib import Path
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.frames import read_frame
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
 from scopereg.registration.notes import reader_notes

@@ -10,7 +10,7 @@ from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.registration.poses_table import ANGLES, TRANSLATION, YES_NO
 from scopereg.registration.track import STATES, Step
 

@@ -155,7 +155,7 @@ class Site:
                 await self._obey(_request_of(message), page)
             except ScopeRegError as error:
                 self.counters.add("bad_messages", error)
-                self.hub.notice(f"{error.what}. To mend it: {error.fix}.", error=True, page=page)
+                self.hub.notice(f"{error.what}. To fix it: {error.fix}.", error=True, page=page)
             except Exception as error:  # one message must not end the page
                 self.counters.add("message_errors", error)
                 self.hub.notice(f"that went wrong: {type(error).__name__}: {error}", error=True, page=page)

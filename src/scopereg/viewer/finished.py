@@ -18,7 +18,7 @@ from scopereg.io.cine import Cine
 from scopereg.io.frames import read_cine
 from scopereg.io.stored import pixels_sha256
 from scopereg.io.transforms import JSON_FORMAT, read_pose
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.registration.batch import LeftOpen
 from scopereg.registration.poses_table import read_table
 from scopereg.registration.result import Result

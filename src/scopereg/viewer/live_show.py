@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.live.counters import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene

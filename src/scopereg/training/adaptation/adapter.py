@@ -17,7 +17,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, check_content, unit_range
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import save_changes
 from scopereg.provenance import provenance, tensors_sha256
