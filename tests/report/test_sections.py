@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from scopereg.cli import main
-from scopereg.evaluation.groups import group_results
-from scopereg.evaluation.results import FrameResult, ResultsFile, write_results
+from scopereg.evaluation.results import FrameResult, ResultsFile, group_results, write_results
 from scopereg.geometry import Pose
 from scopereg.registration.track import Step
 from scopereg.registration.track_table import write_track

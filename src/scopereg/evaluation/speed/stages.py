@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scopereg.evaluation.forms import synchronise
+from scopereg.evaluation.speed.modes import synchronise
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH
 from scopereg.networks.lattice import pad_slices, pad_volumes
-from scopereg.networks.looks import seen_from
+from scopereg.networks.passes import seen_from
 from scopereg.networks.streaming import Located, Streaming
 from scopereg.ops import coordinate_scan, coordinate_states, directional_scan
 from scopereg.ops.decode import Fit, Gates, Sizes, fit_plane, split_gates, weigh_planes
@@ -29,7 +29,7 @@ Stage = Callable[[], Any]
 class Stages:
     """A frame (1, H, W) and a volume (D, H, W) taken through a network once, with what is between the steps kept.
 
-    `table` has each step by the name it has in `evaluation.work`: calling one does it again, on the same tensors.
+    `table` has each step by the name it has in `speed.floor`: calling one does it again, on the same tensors.
     """
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Scenes: frames of results made again from their data, and checked to be those that were measured."""
+"""ExampleFrames: frames of results made again from their data, and checked to be those that were measured."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import MANIFEST, VolumeSet
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.groups import Group
 from scopereg.evaluation.metrics import ncc
-from scopereg.evaluation.results import FrameResult, ResultsFile
-from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
+from scopereg.evaluation.results import START, FrameResult, Group, ResultsFile, is_failure
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
+from scopereg.io.pictures import grey_pixels, red_difference_pixels
+from scopereg.report.page import Picture, Report
 
 _POSE = ("tx", "ty", "tz", "rx", "ry", "rz")
 _SAME_POSE = 0.01  # voxels and degrees: far more than files round away, far less than another draw
@@ -32,7 +33,7 @@ _OTHER_DATA = "pass the data that the results were made with, in the same versio
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class ExampleFrame:
     """A frame and the volume's slices at the poses that matter, all (H, W) in [0, 1]."""
 
     frame: Tensor
@@ -41,7 +42,7 @@ class Scene:
     truth: Tensor
 
 
-class Scenes:
+class ExampleFrames:
     """Makes frames again, for the datasets whose data are at hand."""
 
     def __init__(self, files: Sequence[ResultsFile], dataset: str | None = None, data: Path | None = None) -> None:
@@ -72,7 +73,7 @@ class Scenes:
             "a prepared set."
         )
 
-    def scene(self, group: Group, index: int) -> Scene:
+    def example(self, group: Group, index: int) -> ExampleFrame:
         """A frame of a group; an error where what is made again is not what was measured."""
         rows = {method: rows[index] for method, rows in group.methods.items()}
         some = next(iter(rows.values()))
@@ -82,7 +83,9 @@ class Scenes:
         nothing = VoxelPoses(torch.eye(3), torch.zeros(3))
         truth = VoxelPoses(examples.poses.rotation[some.frame], examples.poses.translation[some.frame])
         found = {method: _found_slice(row, examples.volume, frame) for method, row in rows.items()}
-        return Scene(frame, _slice(examples.volume, nothing, frame), found, _slice(examples.volume, truth, frame))
+        return ExampleFrame(
+            frame, _slice(examples.volume, nothing, frame), found, _slice(examples.volume, truth, frame)
+        )
 
     def _phantoms(self, group: Group) -> dict[str, Any] | None:
         """How the phantoms of a group were made."""
@@ -182,3 +185,62 @@ def _found_slice(row: FrameResult, volume: Tensor, frame: Tensor) -> Tensor | No
 def _slice(volume: Tensor, pose: VoxelPoses, frame: Tensor) -> Tensor:
     height, width = frame.shape
     return sample_slice(volume, *pose, slice_shape=(height, width))
+
+
+MOST_FAILURES = 12
+_LARGEST = 256  # pixels along a side: more make the page heavy, not clearer
+_RANKS = {"best": 0.0, "median": 0.5, "95th percentile": 0.95, "worst": 1.0}
+
+
+def ranked(rows: Sequence[FrameResult]) -> dict[int, str]:
+    """Frames at the ranks that tell most, by error; those that were not located come last."""
+    order = _by_error(rows)
+    found: dict[int, str] = {}
+    for name, share in _RANKS.items():
+        index = order[round(share * (len(order) - 1))]
+        found[index] = f"{found[index]}, {name}" if index in found else name
+    return found
+
+
+def failures(rows: Sequence[FrameResult]) -> list[int]:
+    """Frames that failed, the worst first."""
+    return [index for index in reversed(_by_error(rows)) if is_failure(rows[index], SUCCESS_MM)]
+
+
+def add_strip(
+    report: Report, examples: ExampleFrames, group: Group, methods: Sequence[str], index: int, title: str
+) -> None:
+    """The frame, the slice at the start, that of each method and the true one, each above its difference."""
+    example = examples.example(group, index)
+    rows = {method: group.methods[method][index] for method in methods}
+    some = rows[methods[-1]]
+    pictures = [Picture("frame", grey_pixels(_small(example.frame)))]
+    pictures.append(_compared(f"start: {some.start_mm:.2f} mm", example.start, example.frame))
+    for method in methods:
+        cut = example.found[method]
+        if method != START:
+            shown = torch.zeros_like(example.frame) if cut is None else cut
+            pictures.append(_compared(f"{method}: {error_text(rows[method])}", shown, example.frame))
+    pictures.append(_compared("truth", example.truth, example.frame))
+    report.strip(title, f"{some.case}, frame {some.frame}", pictures)
+
+
+def error_text(row: FrameResult) -> str:
+    """The error in words."""
+    lost = f"not located ({row.failure})" if row.failure else "not located"
+    return lost if math.isnan(row.mtre_mm) else f"{row.mtre_mm:.2f} mm"
+
+
+def _compared(caption: str, cut: Tensor, frame: Tensor) -> Picture:
+    small, other = _small(cut), _small(frame)
+    return Picture(caption, grey_pixels(small), red_difference_pixels(small, other))
+
+
+def _small(image: Tensor) -> Tensor:
+    factor = math.ceil(max(image.shape) / _LARGEST)
+    return image if factor == 1 else torch.nn.functional.avg_pool2d(image[None], factor)[0]
+
+
+def _by_error(rows: Sequence[FrameResult]) -> list[int]:
+    errors = [math.inf if math.isnan(row.mtre_mm) else row.mtre_mm for row in rows]
+    return sorted(range(len(rows)), key=errors.__getitem__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopereg.evaluation.trust import (
+from scopereg.evaluation.reliability import (
     Judged,
     auroc,
     auroc_interval,

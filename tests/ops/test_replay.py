@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scopereg.ops.branches import side_by_side
+from scopereg.ops.replay import side_by_side
 
 
 def test_both_are_called_once_and_their_results_come_in_order() -> None:

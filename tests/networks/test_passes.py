@@ -11,7 +11,7 @@ from torch import Tensor
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg
 from scopereg.networks import create
 from scopereg.networks.lattice import Lattice, pad_to_stride, pad_volumes
-from scopereg.networks.looks import (
+from scopereg.networks.passes import (
     interpolate_by_gathering,
     interpolate_by_product,
     interpolate_by_sampling,

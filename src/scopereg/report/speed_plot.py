@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from scopereg.evaluation.contender import Row
-from scopereg.evaluation.forms import METHODS, Form
+from scopereg.evaluation.speed.modes import METHODS, Mode
+from scopereg.evaluation.speed.tables import SpeedRow
 from scopereg.io.files import atomic_path
 
 _DPI = 160
 
 
 class Look(NamedTuple):
-    """How a row is drawn: colour tells the form, the dash tells the method."""
+    """How a row is drawn: colour tells the mode, the dash tells the method."""
 
     colour: str
     dash: str
@@ -27,7 +27,7 @@ class Look(NamedTuple):
 
 _FORMS = {"as published": "#7f7f7f", "forward": "#0072b2", "whole": "#e69f00", "streaming": "#009e73"}
 _BASELINES = {"eureg": "#cc79a7", "fvr-net": "#d55e00", "cu-reg": "#56b4e9", "dreamreg": "#9c7a3c"}
-_ARMS = {
+_VARIANTS = {
     "cross-attention-heads": "#d55e00",
     "ssvf-heads": "#cc79a7",
     "cwcd-heads": "#56b4e9",
@@ -36,17 +36,17 @@ _ARMS = {
 }
 
 
-def draw_speeds(rows: Sequence[Row], path: Path, facts: dict[str, Any]) -> Path:
+def draw_speeds(rows: Sequence[SpeedRow], path: Path, facts: dict[str, Any]) -> Path:
     """PNG with two panels, both axes logarithmic: frames per second, and p50 latency with a stroke up to p95."""
     measured = [row for row in rows if row.fps is not None]
-    forms = list(dict.fromkeys(Form(row.method, row.form) for row in measured))
+    modes = list(dict.fromkeys(Mode(row.method, row.form) for row in measured))
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     speed, latency = figure.subplots(1, 2)
     sizes = sorted({row.resolution for row in measured})
     apart = 0.015 if len(sizes) > 1 else 0.1  # beside each other: rows as fast as another would hide it
-    for place, form in enumerate(forms):
-        own = sorted((row for row in measured if Form(row.method, row.form) == form), key=lambda row: row.resolution)
-        _draw_form(speed, latency, form, own, 1 + apart * (2 * place / max(len(forms) - 1, 1) - 1))
+    for place, mode in enumerate(modes):
+        own = sorted((row for row in measured if Mode(row.method, row.form) == mode), key=lambda row: row.resolution)
+        _draw_mode(speed, latency, mode, own, 1 + apart * (2 * place / max(len(modes) - 1, 1) - 1))
     _dress(speed, sizes, "frames per second")
     _dress(latency, sizes, "latency, ms: p50, stroke to p95")
     figure.suptitle(f"From a host array to a pose on the host, batch 1, 32 planes, {facts['device']}", fontsize=11)
@@ -56,24 +56,24 @@ def draw_speeds(rows: Sequence[Row], path: Path, facts: dict[str, Any]) -> Path:
     return path
 
 
-def _draw_form(speed: Axes, latency: Axes, form: Form, rows: Sequence[Row], aside: float) -> None:
+def _draw_mode(speed: Axes, latency: Axes, mode: Mode, rows: Sequence[SpeedRow], aside: float) -> None:
     """Points and lines in both panels, moved by a factor along the axis of resolutions."""
-    look = look_of(form)
+    look = look_of(mode)
     style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 5}
     sizes = [row.resolution * aside for row in rows]
     rates, middle, high = ([getattr(row, name) for row in rows] for name in ("fps", "p50_ms", "p95_ms"))
-    speed.plot(sizes, rates, label=form.label, **style)
-    latency.plot(sizes, middle, label=form.label, **style)
+    speed.plot(sizes, rates, label=mode.label, **style)
+    latency.plot(sizes, middle, label=mode.label, **style)
     latency.vlines(sizes, middle, high, color=look.colour, linewidth=1.2, alpha=0.6)
 
 
-def look_of(form: Form) -> Look:
-    if form.method in _BASELINES:
-        return Look(_BASELINES[form.method], ":", "s")
-    if form.method in _ARMS:
-        return Look(_ARMS[form.method], "-.", "D")
-    plain = not METHODS[form.method].options
-    return Look(_FORMS[form.name], "-" if plain else "--", "o" if plain else "^")
+def look_of(mode: Mode) -> Look:
+    if mode.method in _BASELINES:
+        return Look(_BASELINES[mode.method], ":", "s")
+    if mode.method in _VARIANTS:
+        return Look(_VARIANTS[mode.method], "-.", "D")
+    plain = not METHODS[mode.method].options
+    return Look(_FORMS[mode.name], "-" if plain else "--", "o" if plain else "^")
 
 
 def _dress(axes: Axes, sizes: Sequence[int], label: str) -> None:

@@ -1,53 +1,37 @@
-"""Contender: one row of the speed table while it is measured, block by block, beside the others."""
+"""Bench: networks timed side by side on this machine, block by block in turn."""
 
 from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.forms import Form, Runner, Setting, gflops_of, make_runner
+from scopereg.evaluation.cost import Cost
+from scopereg.evaluation.speed.floor import Ceilings, StageTime, measure_ceilings, stage_times, staged
+from scopereg.evaluation.speed.modes import FIRST, Mode, Runnable, Setting, cost_of, make_runnable
+from scopereg.evaluation.speed.tables import SpeedRow, row_line
+from scopereg.progress import say
 
 MIB = 2**20
 WARM_UP, PREPARATIONS = 3, 3
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table; None is what there is not, `note` says why."""
-
-    method: str
-    form: str
-    resolution: int
-    precision: str | None
-    parameters: int | None
-    gflops: float | None
-    gflops_with_scans: float | None
-    fps: float | None  # median over the blocks
-    p50_ms: float | None
-    p95_ms: float | None
-    ratio: float | None  # frames per second over those of the form as published, same resolution, same run
-    prepare_ms: float | None  # once per volume
-    peak_mib: float | None  # since before the weights were made, preparation included
-    frame_peak_mib: float | None  # while frames are located, what is kept of the volume included
-    frames: int
-    blocks: int
-    note: str
-
-
 @dataclass
-class Contender:
-    """A form at a resolution. What goes wrong becomes its note; the others go on."""
+class Timing:
+    """A mode at a resolution. What goes wrong becomes its note; the others go on."""
 
-    form: Form
+    mode: Mode
     setting: Setting
-    runner: Runner | None = None
+    runner: Runnable | None = None
     blocks: list[list[float]] = field(default_factory=list)  # seconds of every call, by block
     spent_s: float = 0.0
     usual_s: float = 0.0  # of the call before
@@ -58,7 +42,7 @@ class Contender:
     out_of_memory: bool = False
     parameters: int | None = None
     precision: str | None = None
-    counted: tuple[float, float] | None = None  # GFLOPs without and with scans
+    cost: Cost | None = None
 
     def measure_memory(self) -> None:
         """The most that weights, preparation and the first frame take, with nothing beside; on CUDA devices alone."""
@@ -87,13 +71,13 @@ class Contender:
         rates = [len(block) / sum(block) for block in self.blocks]
         return statistics.median(rates) if rates else None
 
-    def row(self, first_fps: float | None) -> Row:
+    def row(self, first_fps: float | None) -> SpeedRow:
         calls_ms = 1e3 * np.array([call for block in self.blocks for call in block])
         p50, p95 = (float(np.percentile(calls_ms, share)) if len(calls_ms) else None for share in (50, 95))
-        gflops, gflops_with_scans = self.counted or (None, None)
-        return Row(
-            self.form.method,
-            self.form.name,
+        gflops, gflops_with_scans = (self.cost.gflops, self.cost.total_gflops) if self.cost else (None, None)
+        return SpeedRow(
+            self.mode.method,
+            self.mode.name,
             self.setting.resolution,
             self.precision,
             self.parameters,
@@ -113,7 +97,7 @@ class Contender:
 
     def _measure_memory(self) -> None:
         memory = Memory(self.setting.device)
-        self.runner = make_runner(self.form, self.setting)
+        self.runner = make_runnable(self.mode, self.setting)
         prepared_mib = memory.peak_mib()
         memory.restart()
         self.runner.call()
@@ -121,9 +105,9 @@ class Contender:
         self.peak_mib = max(prepared_mib, self.frame_peak_mib)
 
     def _make(self, seconds: float) -> None:
-        self.runner = make_runner(self.form, self.setting)
+        self.runner = make_runnable(self.mode, self.setting)
         self.parameters, self.precision = self.runner.parameters, self.runner.precision
-        self.counted = gflops_of(self.form, self.setting, self.runner.network)
+        self.cost = cost_of(self.mode, self.setting)
         for _ in range(WARM_UP):
             if self.usual_s < seconds:
                 self._call()
@@ -214,3 +198,98 @@ def reason_of(error: Exception) -> str:
     if is_out_of_memory(error):
         return f"out of memory: {first}"
     return f"{type(error).__name__}: {first}"
+
+
+BLOCKS, LEAST_BLOCKS = 5, 3
+
+
+@dataclass
+class Bench:
+    """All that is measured; what is there stays there when it is interrupted."""
+
+    timings: list[Timing] = field(default_factory=list)
+    ceilings: Ceilings | None = None
+    stages: list[StageTime] = field(default_factory=list)
+
+    def measure(self, modes: Sequence[Mode], setting: Setting, seconds: float, show: BenchProgress) -> None:
+        """All modes at one resolution: block by block in turn, so that a drifting clock favours none."""
+        group = [Timing(mode, setting) for mode in modes]
+        self.timings += group
+        for each in group:
+            each.measure_memory()
+        for each in group:
+            show.step(f"{each.mode.label}, {setting.resolution}")
+            each.make(seconds)
+        self._run_blocks(group, seconds, show)
+        for each in group:
+            each.release()
+        self._again_alone([each for each in group if each.out_of_memory], seconds, show)
+        for row in self.rows()[-len(group) :]:
+            show.finished(row)
+
+    def time_stages(self, methods: Sequence[str], setting: Setting, seconds: float, show: BenchProgress) -> None:
+        """Every stage alone, and the floor below it."""
+        for method in staged(methods):
+            show.step(f"stages of {method}, {setting.resolution}")
+            try:
+                if self.ceilings is None:
+                    dtype = setting.streaming(setting.network(method)).dtype
+                    self.ceilings = measure_ceilings(setting.device, dtype, seconds / 10)
+                self.stages += stage_times(method, setting, self.ceilings, seconds / 20)
+            except Exception as error:  # as of a row: what else is measured is worth keeping
+                say(f"no stages of {method}, {setting.resolution}: {reason_of(error)}")
+
+    def rows(self) -> list[SpeedRow]:
+        """Of everything that was measured or failed."""
+        first = {each.setting.resolution: each.fps for each in self.timings if each.mode == Mode(*FIRST)}
+        tried = [each for each in self.timings if each.blocks or each.note]
+        return [each.row(first.get(each.setting.resolution)) for each in tried]
+
+    def _run_blocks(self, group: Sequence[Timing], seconds: float, show: BenchProgress) -> None:
+        for block in range(BLOCKS):
+            for each in group:
+                show.step(f"{each.mode.label}, {each.setting.resolution}")
+                if block < LEAST_BLOCKS or each.spent_s < seconds:
+                    each.run_block(seconds / BLOCKS)
+
+    def _again_alone(self, crowded: Sequence[Timing], seconds: float, show: BenchProgress) -> None:
+        """What did not fit beside the others may fit without them."""
+        for each in crowded:
+            each.note, each.out_of_memory, each.spent_s = "", False, 0.0
+            each.blocks.clear()
+            each.make(seconds)
+            self._run_blocks([each], seconds, show)
+            each.note = each.note or "measured alone: it did not fit beside the others"
+            each.release()
+
+
+class BenchProgress(AbstractContextManager["BenchProgress"]):
+    """A bar on a terminal, a line per row elsewhere."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> BenchProgress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self.steps)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, words: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1, description=words)
+
+    def finished(self, row: SpeedRow) -> None:
+        if self._bar is None:
+            say(row_line(row))

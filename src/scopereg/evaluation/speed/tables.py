@@ -6,13 +6,12 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.evaluation.contender import Row
-from scopereg.evaluation.floor import Ceilings, StageTime
-from scopereg.evaluation.forms import PLANES, Form
+from scopereg.evaluation.speed.floor import Ceilings, StageTime
+from scopereg.evaluation.speed.modes import PLANES, Mode
 from scopereg.io.files import write_sheet
 
 if TYPE_CHECKING:
@@ -22,7 +21,30 @@ _NOTHING = "–"
 _WIDTH = 150  # where nobody tells how wide the page is
 
 
-def write_csv(path: Path, rows: Sequence[Row] | Sequence[StageTime], facts: dict[str, Any]) -> Path:
+@dataclass(frozen=True)
+class SpeedRow:
+    """A row of the table; None is what there is not, `note` says why."""
+
+    method: str
+    form: str  # the mode, by its name
+    resolution: int
+    precision: str | None
+    parameters: int | None
+    gflops: float | None
+    gflops_with_scans: float | None
+    fps: float | None  # median over the blocks
+    p50_ms: float | None
+    p95_ms: float | None
+    ratio: float | None  # frames per second over those of the mode as published, same resolution, same run
+    prepare_ms: float | None  # once per volume
+    peak_mib: float | None  # since before the weights were made, preparation included
+    frame_peak_mib: float | None  # while frames are located, what is kept of the volume included
+    frames: int
+    blocks: int
+    note: str
+
+
+def write_csv(path: Path, rows: Sequence[SpeedRow] | Sequence[StageTime], facts: dict[str, Any]) -> Path:
     """One line per row, each with what it was made with, so that lines of several machines can stand in one file."""
     made = made_with(facts)
     lines = [{name: _rounded(value) for name, value in asdict(row).items()} | made for row in rows]
@@ -47,9 +69,9 @@ def machine() -> str:
     return f"{name or platform.machine()}, {os.cpu_count()} cores"
 
 
-def row_line(row: Row) -> str:
+def row_line(row: SpeedRow) -> str:
     """A row in one line, for a log."""
-    start = f"{Form(row.method, row.form).label}, {row.resolution}: "
+    start = f"{Mode(row.method, row.form).label}, {row.resolution}: "
     if row.fps is None:
         return start + row.note
     parts = [f"{row.fps:.4g} FPS", f"p50 {row.p50_ms:.4g} ms", f"p95 {row.p95_ms:.4g} ms"]
@@ -59,7 +81,7 @@ def row_line(row: Row) -> str:
     return start + ", ".join([*parts, *([row.note] if row.note else [])])
 
 
-def print_rows(rows: Sequence[Row], facts: dict[str, Any]) -> None:
+def print_rows(rows: Sequence[SpeedRow], facts: dict[str, Any]) -> None:
     """The table, a section per resolution, with what went wrong below it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -107,7 +129,7 @@ def print_stages(stages: Sequence[StageTime], ceilings: Ceilings) -> None:
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: SpeedRow) -> list[str]:
     values = [
         (row.parameters and row.parameters / 1e6, ".2f"),
         (row.gflops, ".2f"),
@@ -121,22 +143,22 @@ def _cells(row: Row) -> list[str]:
         (row.frame_peak_mib, ".0f"),
     ]
     shown = [_NOTHING if value is None else format(value, form) for value, form in values]
-    return [Form(row.method, row.form).label, str(row.resolution), *shown]
+    return [Mode(row.method, row.form).label, str(row.resolution), *shown]
 
 
-def _notes(rows: Sequence[Row], facts: dict[str, Any]) -> list[str]:
+def _notes(rows: Sequence[SpeedRow], facts: dict[str, Any]) -> list[str]:
     notes = [
         "From a frame (streaming) or a frame and its volume on the host to a pose on the host. FPS: median over blocks "
         "that the rows took in turn; x publ.: frames per second over those of SCoPE-Reg as published, in the same run.",
         "GFLOPs: one multiply-add is one, as in the paper; scans, 9 per token, channel and state, in the next column.",
     ]
     precisions = dict.fromkeys((row.form, row.precision) for row in rows if row.precision is not None)
-    notes.append("Precision: " + ", ".join(f"{form} {precision}" for form, precision in precisions) + ".")
+    notes.append("Precision: " + ", ".join(f"{mode} {precision}" for mode, precision in precisions) + ".")
     if all(row.peak_mib is None for row in rows):
         notes.append("Memory is told on CUDA devices alone.")
     else:
         notes.append("MiB: the most that torch allocated for the row, weights included; frames MiB: once prepared.")
-    notes += [f"{Form(row.method, row.form).label}, {row.resolution}: {row.note}" for row in rows if row.note]
+    notes += [f"{Mode(row.method, row.form).label}, {row.resolution}: {row.note}" for row in rows if row.note]
     return notes
 
 

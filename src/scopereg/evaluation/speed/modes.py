@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from scopereg import networks
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.cost import count_parameters, network_cost
-from scopereg.evaluation.work import Cells, form_work
+from scopereg.evaluation.cost import Cost, count_parameters, network_cost, published_cost, streaming_cost
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg
@@ -24,15 +23,15 @@ FIRST = ("scope-reg", "as published")  # what ratios compare with
 
 
 _BASELINES = ("eureg", "fvr-net", "cu-reg", "dreamreg")
-_ARMS = ("cross-attention-heads", "ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")  # of the ablation
+_VARIANTS = ("cross-attention-heads", "ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")  # of the ablation
 
 
 class Method(NamedTuple):
-    """A network and the forms it can be run in."""
+    """A network and the modes it can be run in."""
 
     network: str
     options: dict[str, Any]
-    forms: tuple[str, ...]
+    modes: tuple[str, ...]
     label: str
 
 
@@ -42,11 +41,11 @@ METHODS = {
     "scope-reg-3": Method(
         "scope-reg", {"looks": 3, "matching": True, "reach": 1.75}, ("whole", "streaming"), "scope-reg with 3 looks"
     ),
-    **{name: Method(name, {}, ("forward",), name) for name in (*_BASELINES, *_ARMS)},
+    **{name: Method(name, {}, ("forward",), name) for name in (*_BASELINES, *_VARIANTS)},
 }
 
 
-class Form(NamedTuple):
+class Mode(NamedTuple):
     """One row of the table at each resolution."""
 
     method: str
@@ -55,11 +54,11 @@ class Form(NamedTuple):
     @property
     def label(self) -> str:
         method = METHODS[self.method]
-        return method.label if len(method.forms) == 1 else f"{method.label}, {self.name}"
+        return method.label if len(method.modes) == 1 else f"{method.label}, {self.name}"
 
 
 class Setting(NamedTuple):
-    """Where and on what a form runs."""
+    """Where and on what a mode runs."""
 
     resolution: int  # pixels along a side
     device: torch.device
@@ -89,17 +88,16 @@ class Setting(NamedTuple):
         return Streaming(network, self.device, self.precision)
 
 
-class Runner(NamedTuple):
-    """A form ready to run."""
+class Runnable(NamedTuple):
+    """A mode ready to run."""
 
     call: Callable[[], Tensor]  # a pose (1, 12) on the host: rotation, translation
     parameters: int
     precision: str
     prepare: Callable[[], object] | None = None  # once per volume, finished when it returns
-    network: nn.Module | None = None  # of eager forms, on the device
 
 
-def forms_of(methods: Sequence[str]) -> list[Form]:
+def modes_of(methods: Sequence[str]) -> list[Mode]:
     """Rows of these methods; what ratios compare with comes first."""
     if not methods:
         raise ScopeRegError("no method is named", where="methods=", fix=f"use some of: {', '.join(METHODS)}")
@@ -111,20 +109,20 @@ def forms_of(methods: Sequence[str]) -> list[Form]:
                 fix=f"use some of: {', '.join(METHODS)}",
             )
     chosen = sorted(dict.fromkeys(methods), key=lambda name: name != FIRST[0])
-    return [Form(method, form) for method in chosen for form in METHODS[method].forms]
+    return [Mode(method, mode) for method in chosen for mode in METHODS[method].modes]
 
 
-def make_runner(form: Form, setting: Setting) -> Runner:
+def make_runnable(mode: Mode, setting: Setting) -> Runnable:
     """Weights placed and, for streaming, the volume prepared; nothing has run yet on frames."""
-    network = setting.network(form.method)
+    network = setting.network(mode.method)
     parameters = count_parameters(network)
-    if form.name in ("as published", "forward"):
-        return _eager(form, network.to(setting.device), setting, parameters)
+    if mode.name in ("as published", "forward"):
+        return _eager(mode, network.to(setting.device), setting, parameters)
     streaming, (frame, volume) = setting.streaming(network), setting.images()
     precision = str(streaming.dtype).removeprefix("torch.")
-    if form.name == "whole":
+    if mode.name == "whole":
         pipe = Piped(lambda frame, volume: (_pose(streaming.whole(frame, volume)),), setting.device)
-        return Runner(lambda: pipe(frame, volume)[0], parameters, precision)
+        return Runnable(lambda: pipe(frame, volume)[0], parameters, precision)
     prepared = streaming.prepare(volume)
     pipe = Piped(lambda frame: (_pose(streaming.locate(prepared, frame)),), setting.device)
 
@@ -133,19 +131,18 @@ def make_runner(form: Form, setting: Setting) -> Runner:
         synchronise(setting.device)
         return made
 
-    return Runner(lambda: pipe(frame)[0], parameters, precision, prepare)
+    return Runnable(lambda: pipe(frame)[0], parameters, precision, prepare)
 
 
-def gflops_of(form: Form, setting: Setting, network: nn.Module | None) -> tuple[float, float]:
-    """Without and with scans: of SCoPE-Reg in all its forms from the sizes, of other networks by counting."""
-    options = METHODS[form.method].options
-    if METHODS[form.method].network == "scope-reg":
-        looks, matching = options.get("looks", 1), options.get("matching", False)
-        work = form_work(form.name, Cells(setting.shape), looks=looks, matching=matching)
-        return work.gflops, work.gflops_with_scans
-    assert network is not None, form
-    cost = network_cost(network, setting.shape)
-    return cost.gflops, cost.total_gflops
+def cost_of(mode: Mode, setting: Setting) -> Cost:
+    """What a frame costs, counted on the way through the network; that of `streaming` without its volume."""
+    network = setting.network(mode.method)
+    if mode.name == "forward":
+        return network_cost(network, setting.shape)
+    assert isinstance(network, ScopeReg), mode
+    if mode.name == "as published":
+        return published_cost(network, setting.shape)
+    return streaming_cost(network, setting.shape, prepared=mode.name == "streaming")
 
 
 def synchronise(device: torch.device) -> None:
@@ -156,10 +153,10 @@ def synchronise(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _eager(form: Form, network: nn.Module, setting: Setting, parameters: int) -> Runner:
+def _eager(mode: Mode, network: nn.Module, setting: Setting, parameters: int) -> Runnable:
     frame, volume = setting.images()
     forward: Callable[..., Any] = network
-    if form.name == "as published":
+    if mode.name == "as published":
         assert isinstance(network, ScopeReg)
         forward = partial(forward_as_published, network)
         for module in network.modules():
@@ -170,7 +167,7 @@ def _eager(form: Form, network: nn.Module, setting: Setting, parameters: int) ->
     def call() -> Tensor:
         return _pose(forward(frame.to(setting.device), volume[None].to(setting.device))).cpu()
 
-    return Runner(call, parameters, "float32", network=network)
+    return Runnable(call, parameters, "float32")
 
 
 def _pose(found: Any) -> Tensor:
