@@ -12,7 +12,7 @@ import torch
 import scopereg
 from scopereg.data import phantom
 from scopereg.data.examples import CaseExamples, case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet
 from scopereg.evaluation import runner

@@ -183,7 +183,7 @@ def _make(
     name: str, registrar: Registrar, options: CalibrateOptions, progress: Callable[[int, int], None]
 ) -> VolumeSet:
     from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.phantoms import make_phantoms
+    from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.worlds.sets import make_worlds
     from scopereg.registration.working_grid import KnownSizes
 

@@ -142,7 +142,7 @@ def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
     """The volumes and their split; phantoms are new patients, so that all of them are a test."""
     from scopereg.data.datasets import load_dataset
     from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.phantoms import make_phantoms
+    from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.data.splits import Split, split_set
 

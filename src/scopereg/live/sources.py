@@ -14,9 +14,8 @@ from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.io.cine import Cine
 from scopereg.io.plus import Matrix
 from scopereg.live.connection import Connection
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.link import Timing
-from scopereg.live.mailbox import Mailbox
 from scopereg.live.messages import Message, frame_of
 from scopereg.live.replay import Arrival, Replay
 from scopereg.live.server import PORT

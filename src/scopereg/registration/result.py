@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from scopereg.images import Frame, Volume
     from scopereg.io.transforms import Convention
     from scopereg.viewer.page import Shown
+
+
+Light = Literal["green", "amber", "red"]
 
 
 class RegistrationError(ScopeRegError):
@@ -108,6 +111,45 @@ class Result:
         from scopereg.viewer.page import show
 
         return show([self])
+
+
+class Assessment(NamedTuple):
+    """A result in the words that pages, 3D Slicer and terminals show; what a method does not tell is None, or empty.
+
+    Made here alone, also for a frame that was not found, which has no result.
+    """
+
+    light: Light  # green: reliable. Amber: likely wrong, or nobody can tell. Red: not of this volume, or not found
+    ok: bool | None  # None: nobody judged it, since the method is not calibrated
+    confidence: float | None  # 0 to 1
+    expected_mm: float | None
+    bound_mm: float | None
+    reason: str
+    method: str
+
+    @classmethod
+    def of(cls, result: Result | None, error: ScopeRegError | None = None) -> Assessment:
+        """That of a result, or of the error in its place; where nothing was found, nothing is ok."""
+        if result is None:
+            return cls("red", False, None, None, None, _line(error.what) if error is not None else "no result", "")
+        light: Light = "red" if result.belongs is False else "green" if result.ok else "amber"
+        confidence, expected_mm, bound_mm = map(_number, (result.confidence, result.expected_mm, result.bound_mm))
+        return cls(light, result.ok, confidence, expected_mm, bound_mm, _line(result.reason), result.method)
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        parts = [
+            "" if self.confidence is None else f"confidence {self.confidence:.2f}",
+            "" if self.expected_mm is None else f"expected error {self.expected_mm:.1f} mm",
+            self.reason,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def _line(text: str) -> str:
+    """Words of several lines in one."""
+    return " ".join(text.split())
 
 
 def _number(value: float) -> float | None:

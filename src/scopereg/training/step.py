@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scopereg.data.phantom.anatomy.draws import stream_seed
+from scopereg.data.seeds import stream_seed
 from scopereg.training.losses import LossOptions, total_loss
 from scopereg.training.objectives import DRAWING, OBJECTIVES
 from scopereg.training.settings import TrainSettings

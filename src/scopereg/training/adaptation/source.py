@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.training.adaptation.scene import Scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from scopereg.live.mailbox import Mailbox
+from scopereg.live.exchange import Mailbox
 
 
 def test_the_latest_wins() -> None:

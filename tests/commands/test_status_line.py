@@ -9,11 +9,10 @@ import pytest
 from rich.console import Console
 
 from scopereg import Frame, Pose
+from scopereg.commands import live
+from scopereg.commands.live import StatusLine
 from scopereg.errors import ScopeRegError
-from scopereg.live import status
-from scopereg.live.loop import Update
-from scopereg.live.pace import Rates
-from scopereg.live.status import StatusLine
+from scopereg.live.loop import Rates, Update
 from scopereg.registration.result import Result
 
 
@@ -43,7 +42,7 @@ def test_elsewhere_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
         line(update(GOOD))
         line.refresh()  # too soon
         assert written.getvalue() == "connecting to somewhere\n"
-        monkeypatch.setattr(status, "_BETWEEN_LINES_S", 0.0)
+        monkeypatch.setattr(live, "_BETWEEN_LINES_S", 0.0)
         line.refresh()
         line.refresh()  # nothing new, and so at the end
     said = written.getvalue().splitlines()

@@ -8,34 +8,34 @@ import pytest
 
 from scopereg import Pose
 from scopereg.errors import ScopeRegError
-from scopereg.live.trust import Trust, light_of, trust_in
-from scopereg.registration.result import Result
+from scopereg.registration.result import Assessment, Result
 
 PLAIN = Result(Pose.identity(), "test", 1.0, 0.5)
 
 
 @pytest.mark.parametrize(
-    ("result", "trust", "text"),
+    ("result", "told", "text"),
     [
-        (PLAIN, Trust(None, None, None, ""), ""),
-        (replace(PLAIN, confidence=0.934), Trust(None, 0.934, None, ""), "confidence 0.93"),
+        (PLAIN, (None, None, None, ""), ""),
+        (replace(PLAIN, confidence=0.934), (None, 0.934, None, ""), "confidence 0.93"),
         (
             replace(PLAIN, confidence=0.2, ok=False, expected_mm=8.26, reason="residual\n too large"),
-            Trust(False, 0.2, 8.26, "residual too large"),
+            (False, 0.2, 8.26, "residual too large"),
             "confidence 0.20, expected error 8.3 mm, residual too large",
         ),
-        (replace(PLAIN, confidence=float("nan"), ok=True), Trust(True, None, None, ""), ""),
+        (replace(PLAIN, confidence=float("nan"), ok=True), (True, None, None, ""), ""),
     ],
 )
-def test_results_with_more_or_less_to_say(result: Result, trust: Trust, text: str) -> None:
-    assert trust_in(result) == trust
-    assert trust_in(result).text == text
+def test_results_with_more_or_less_to_say(result: Result, told: tuple[object, ...], text: str) -> None:
+    found = Assessment.of(result)
+    assert (found.ok, found.confidence, found.expected_mm, found.reason) == told
+    assert (found.text, found.method, found.bound_mm) == (text, "test", None)
 
 
 def test_no_result_is_not_ok() -> None:
     error = ScopeRegError("too little\n of the frame", where="frame", fix="move")
-    assert trust_in(None, error) == Trust(False, None, None, "too little of the frame")
-    assert not trust_in(None).ok
+    assert Assessment.of(None, error) == ("red", False, None, None, None, "too little of the frame", "")
+    assert not Assessment.of(None).ok
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_no_result_is_not_ok() -> None:
     ],
 )
 def test_the_light_of_a_result(belongs: bool | None, ok: bool | None, light: str) -> None:
-    assert light_of(replace(PLAIN, belongs=belongs, ok=ok)) == light
+    assert Assessment.of(replace(PLAIN, belongs=belongs, ok=ok)).light == light
 
 
 def test_what_was_not_found_is_red() -> None:
-    assert light_of(None) == "red"
+    assert Assessment.of(None).light == "red"

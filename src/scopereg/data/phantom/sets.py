@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scopereg.data import phantom
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.data.store import AcquiredFrames, VolumeSet, grey_bytes
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import check_magnitude, sample_poses
