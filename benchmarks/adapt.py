@@ -22,7 +22,7 @@ from torch import Tensor
 
 import scopereg
 from scopereg.data.examples import case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
@@ -30,7 +30,7 @@ from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, mtre_mm
 from scopereg.images import Volume
 from scopereg.io import write_volume
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
 from scopereg.training.adaptation import Adaptation, adapt

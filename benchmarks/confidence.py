@@ -22,15 +22,15 @@ import scopereg
 from scopereg.commands.calibrate import CalibrateOptions
 from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
+from scopereg.evaluation.reliability import auroc, auroc_interval, mean_of_surest
 from scopereg.evaluation.sweeps import sweep_case
-from scopereg.evaluation.trust import auroc, auroc_interval, mean_of_surest
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scopereg import networks
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg

@@ -30,7 +30,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from scopereg import Frame, Pose
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.live.connection import Connection
 from scopereg.live.loop import Loop, Register, Update
 from scopereg.live.messages import Message, frame_of, image_message, transform_message

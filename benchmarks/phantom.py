@@ -12,7 +12,7 @@ import torch
 
 from scopereg.data import phantom
 from scopereg.geometry import sample_poses
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 
 SHAPE, SEEDS, FRAMES = (32, 128, 128), 8, 64
 

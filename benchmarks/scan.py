@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.ops import available_backends, coordinate_scan, directional_scan
 from scopereg.ops.scan.selftest import Case, compare, compare_case, coordinate_inputs, feature_inputs, relative_error
 

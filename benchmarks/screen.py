@@ -28,8 +28,8 @@ from scopereg import io
 from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.images import Frame, pose_from_voxels
-from scopereg.io.plus_writing import write_plus_sequence
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
+from scopereg.io.plus_sequence import write_plus_sequence
 from scopereg.provenance import library_versions
 
 RATE_HZ, FRAMES = 25, 100

@@ -18,7 +18,7 @@ import torch
 import scopereg
 from scopereg.data import phantom
 from scopereg.images import Frame, Volume
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.provenance import device_name, library_versions
 from scopereg.registration.session import Session
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from scopereg.data.store import VolumeSet
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.networks import NetworkResult
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published

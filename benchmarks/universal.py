@@ -26,7 +26,7 @@ import torch
 from quick_sets import append_curve, load_quick_sets, quick_errors, quick_summary
 
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
 from scopereg.data.worlds import WorldRanges
 from scopereg.networks.scope_reg import ScopeReg

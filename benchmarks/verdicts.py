@@ -21,7 +21,7 @@ import scopereg
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.progress import say
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar

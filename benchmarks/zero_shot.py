@@ -35,12 +35,11 @@ from scopereg.evaluation.runner import EvaluateSettings, Journal, Origin, case_r
 from scopereg.evaluation.statistics import mean_interval, success_rate, tail
 from scopereg.geometry import SUCCESS_MM, VoxelPoses
 from scopereg.images import centre_pose
-from scopereg.io.sheets import write_sheet
+from scopereg.io.files import write_sheet
 from scopereg.progress import counting, say
 from scopereg.provenance import device_name, library_versions, tensors_sha256
-from scopereg.registration.identity import IDENTITY
 from scopereg.registration.method import CLASSICAL, Method, create
-from scopereg.registration.prepared import Found
+from scopereg.registration.prepared import IDENTITY, Found
 from scopereg.registration.result import Result
 
 TABLE = Path(__file__).with_suffix(".csv")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from scopereg.evaluation.trust import calibration_curve, kept_curve
+from scopereg.evaluation.reliability import calibration_curve, kept_curve
 
 ROOT = Path(__file__).parents[1]
 FRAMES = ROOT / "benchmarks" / "confidence-frames.csv"

@@ -17,7 +17,7 @@ from scopereg.data.poses import sample_sweep
 from scopereg.geometry import Pose
 from scopereg.images import Frame, pose_from_voxels
 from scopereg.io.pictures import grey_pixels
-from scopereg.io.plus_writing import write_plus_images
+from scopereg.io.plus_sequence import write_plus_images
 
 OUT = Path("out/track-example")
 SEED, FRAMES, RATE = 60_000, 60, 10

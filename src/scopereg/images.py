@@ -42,7 +42,7 @@ class _Image:
     ) -> None:
         where = type(self).__name__
         _set(self, "array", _as_tensor(array, self._axes, where))
-        _set(self, "spacing_mm", _as_spacing(spacing_mm, self._axes, f"{where}(spacing_mm)"))
+        _set(self, "spacing_mm", as_sizes(spacing_mm, self._axes, f"{where}(spacing_mm)"))
         _set(self, "labels", None if labels is None else _as_labels(labels, self.array, where))
         _set(self, "frame_of_reference", frame_of_reference)
         if origin_mm is None:
@@ -349,11 +349,25 @@ def _as_numbers(value: Any, count: int, where: str) -> tuple[float, ...]:
     return numbers
 
 
-def _as_spacing(value: Any, count: int, where: str) -> tuple[float, ...]:
-    numbers = _as_numbers([value] * count if np.ndim(value) == 0 else value, count, where)
-    if min(numbers) <= 0:
-        raise ScopeRegError(f"got {value!r}", where=where, fix="pass the positive size of a pixel in millimetres")
-    return numbers
+def as_pair(spacing_mm: float | Sequence[float], where: str) -> tuple[float, float]:
+    """A pixel size x, y from one number or two."""
+    x, y = as_sizes(spacing_mm, 2, where)
+    return x, y
+
+
+def as_sizes(spacing_mm: float | Sequence[float], axes: int, where: str) -> tuple[float, ...]:
+    """Sizes x, y(, z) from one number or as many as there are axes."""
+    try:
+        numbers = np.asarray(spacing_mm, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.size == 1:
+        numbers = np.repeat(numbers, axes)
+    if numbers.size != axes or not (np.isfinite(numbers).all() and numbers.min() > 0):
+        raise ScopeRegError(
+            f"the spacing is {spacing_mm}", where=where, fix=f"pass {axes} positive sizes in mm, x first"
+        )
+    return tuple(float(step) for step in numbers)
 
 
 def _listed(numbers: tuple[float, ...]) -> str:

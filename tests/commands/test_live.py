@@ -24,12 +24,12 @@ from peers import QUICK, assert_no_threads_left, wait_until
 from scopereg import Frame, Pose, Volume, io
 from scopereg.cli import main
 from scopereg.io.pictures import grey_pixels, png_bytes
-from scopereg.io.plus_writing import write_plus_images
+from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
 from scopereg.registration.result import Result
+from scopereg.registration.search import Windows
 from scopereg.registration.session import Session
-from scopereg.registration.windows import Windows
 
 FRAMES = 12
 

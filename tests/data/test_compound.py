@@ -24,8 +24,7 @@ from scopereg.geometry import (
     sample_slice,
 )
 from scopereg.images import pose_from_voxels, pose_to_voxels
-from scopereg.io.sweeps import read_npz_sweep
-from scopereg.io.tracked_sweep import TrackedSweep
+from scopereg.io.sweeps import TrackedSweep, read_npz_sweep
 
 LIVER = Path(__file__).parents[3] / "shared" / "data" / "liver_sweep.npz"
 HEIGHT, WIDTH, SPACING = 90, 110, (0.4, 0.5)  # 55 x 36 mm

@@ -21,10 +21,10 @@ from scopereg import __version__
 from scopereg.cli import main, parse
 from scopereg.commands import bench as verb
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation import bench, contender
-from scopereg.evaluation.contender import Contender
-from scopereg.evaluation.forms import Form, Runner, Setting
-from scopereg.evaluation.work import USES
+from scopereg.evaluation.speed import bench
+from scopereg.evaluation.speed.bench import Timing
+from scopereg.evaluation.speed.floor import USES
+from scopereg.evaluation.speed.modes import Mode, Runnable, Setting
 
 CPU = torch.device("cpu")
 SCOPE_REG = ["as published", "forward", "whole", "streaming"]
@@ -67,7 +67,7 @@ def run_main(words: list[str]) -> tuple[int, str]:
 def test_every_form_has_a_row_and_numbers(done: Done) -> None:
     named = [(row["method"], row["form"]) for row in done.rows]
     assert named == [
-        *(("scope-reg", form) for form in SCOPE_REG),
+        *(("scope-reg", mode) for mode in SCOPE_REG),
         ("scope-reg-3", "whole"),
         ("scope-reg-3", "streaming"),
         ("eureg", "forward"),
@@ -129,7 +129,7 @@ def test_the_plot_shows_something(done: Done) -> None:
 def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
     rows = rows_of(done.path.with_name("speed-stages.csv"))
     plain = {row["stage"]: row for row in rows if row["method"] == "scope-reg"}
-    everything = {name for form, names in USES.items() if form != "look" for name in names}
+    everything = {name for mode, names in USES.items() if mode != "look" for name in names}
     copies = {name for name in everything if name.startswith("copy")}
     sums = {"a frame, streaming", "a volume, prepared", "a frame and its volume, whole"}
     assert plain.keys() == (everything - copies) | sums
@@ -159,7 +159,7 @@ def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
 def test_what_cannot_be_measured_is_refused_before_anything_is(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contender, "make_runner", lambda form, setting: pytest.fail("it began"))
+    monkeypatch.setattr(bench, "make_runnable", lambda mode, setting: pytest.fail("it began"))
     with pytest.raises(ScopeRegError, match=said):
         verb.run(parse("bench", words))
 
@@ -180,19 +180,19 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now_s
 
-    def runner(self, seconds: float = CALL_S, before: Callable[[], Any] = lambda: None) -> Runner:
+    def runner(self, seconds: float = CALL_S, before: Callable[[], Any] = lambda: None) -> Runnable:
         def call() -> Tensor:
             before()
             self.now_s += seconds
             return torch.zeros(1, 12)
 
-        return Runner(call, 1, "float32")
+        return Runnable(call, 1, "float32")
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(contender, "time", made)
+    monkeypatch.setattr(bench, "time", made)
     return made
 
 
@@ -203,8 +203,8 @@ Fake = Callable[..., tuple[int, list[dict[str, str]]]]
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     """Runs the bench with a maker of runners of one's own; gives the status and the rows."""
 
-    def run(make: Callable[[Form, Setting], Runner], *words: str) -> tuple[int, list[dict[str, str]]]:
-        monkeypatch.setattr(contender, "make_runner", make)
+    def run(make: Callable[[Mode, Setting], Runnable], *words: str) -> tuple[int, list[dict[str, str]]]:
+        monkeypatch.setattr(bench, "make_runnable", make)
         monkeypatch.setattr(verb, "_draw", lambda *_: [])
         path = tmp_path / "bench.csv"
         words = ("--methods", "scope-reg", "--resolutions", "16", *words)
@@ -217,8 +217,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 def test_rows_take_turns_block_by_block(fake: Fake, clock: Clock) -> None:
     order: list[str] = []
 
-    def make(form: Form, setting: Setting) -> Runner:
-        return clock.runner(before=lambda: order.append(form.name))
+    def make(mode: Mode, setting: Setting) -> Runnable:
+        return clock.runner(before=lambda: order.append(mode.name))
 
     status, rows = fake(make)
     assert status == 0
@@ -231,7 +231,7 @@ def test_a_clock_that_slows_down_favours_no_row(fake: Fake, clock: Clock) -> Non
     """Every call takes longer than the one before, by half in the end: one row after another, the last would lose."""
     calls = [0]
 
-    def make(form: Form, setting: Setting) -> Runner:
+    def make(mode: Mode, setting: Setting) -> Runnable:
         def before() -> None:
             calls[0] += 1
             clock.now_s += 1e-6 * calls[0]
@@ -245,7 +245,7 @@ def test_a_clock_that_slows_down_favours_no_row(fake: Fake, clock: Clock) -> Non
 
 
 def test_speed_is_the_median_of_blocks_and_latency_of_all_calls() -> None:
-    found = Contender(Form("scope-reg", "whole"), Setting(16, CPU))
+    found = Timing(Mode("scope-reg", "whole"), Setting(16, CPU))
     found.blocks = [[0.01] * 4, [0.1] * 2, [0.02] * 3]
     row = found.row(first_fps=25.0)
     assert row.fps == pytest.approx(50.0)
@@ -256,17 +256,17 @@ def test_speed_is_the_median_of_blocks_and_latency_of_all_calls() -> None:
 
 
 def test_a_slow_row_is_measured_three_times_and_no_more(fake: Fake, clock: Clock) -> None:
-    _, rows = fake(lambda form, setting: clock.runner(0.1), "--methods", "scope-reg-3")
+    _, rows = fake(lambda mode, setting: clock.runner(0.1), "--methods", "scope-reg-3")
     assert (rows[0]["frames"], rows[0]["blocks"]) == ("3", "3")
     assert rows[0]["ratio"] == ""  # nothing to compare with
 
 
 def test_what_breaks_is_named_and_the_others_go_on(fake: Fake, clock: Clock) -> None:
-    def make(form: Form, setting: Setting) -> Runner:
-        if form.name == "forward":
+    def make(mode: Mode, setting: Setting) -> Runnable:
+        if mode.name == "forward":
             raise ModuleNotFoundError("No module named 'wings'")
         left = iter(range(3 + 2 * (1 + CALLS) + 5))  # breaks in its third block
-        return clock.runner(before=(lambda: next(left)) if form.name == "whole" else (lambda: None))
+        return clock.runner(before=(lambda: next(left)) if mode.name == "whole" else (lambda: None))
 
     status, rows = fake(make)
     assert status == 1
@@ -282,9 +282,9 @@ def test_what_does_not_fit_beside_the_others_is_tried_alone(
 ) -> None:
     tries: list[str] = []
 
-    def make(form: Form, setting: Setting) -> Runner:
-        tries.append(form.name)
-        if form.name == "streaming" and not (fits_alone and tries.count("streaming") > 1):
+    def make(mode: Mode, setting: Setting) -> Runnable:
+        tries.append(mode.name)
+        if mode.name == "streaming" and not (fits_alone and tries.count("streaming") > 1):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
         return clock.runner()
 
@@ -304,7 +304,7 @@ def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys
         if next(calls, None) is None:
             raise KeyboardInterrupt
 
-    status, rows = fake(lambda form, setting: clock.runner(before=interrupt), "--resolutions", "16", "24", "32")
+    status, rows = fake(lambda mode, setting: clock.runner(before=interrupt), "--resolutions", "16", "24", "32")
     assert status == verb.INTERRUPTED
     assert [row["form"] for row in rows if row["resolution"] == "16"] == SCOPE_REG
     assert all(row["blocks"] == "5" and row["ratio"] for row in rows if row["resolution"] == "16")

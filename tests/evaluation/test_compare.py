@@ -15,8 +15,7 @@ import pytest
 from scopereg.cli import main, parse
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.compare import compare, contest, write_tables
-from scopereg.evaluation.groups import group_results
-from scopereg.evaluation.results import FrameResult, write_results
+from scopereg.evaluation.results import FrameResult, group_results, write_results
 from scopereg.evaluation.tables import Cell, Table, cell_text, csv_text, latex
 
 NAN = math.nan

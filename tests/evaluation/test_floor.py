@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from scopereg.evaluation.floor import Ceilings, floor_s, measure_ceilings
-from scopereg.evaluation.stages import Stages
-from scopereg.evaluation.work import USES, Cells, Work, stage_work
+from scopereg.evaluation.speed.floor import USES, Ceilings, Cells, Work, floor_s, measure_ceilings, stage_work
+from scopereg.evaluation.speed.stages import Stages
 from scopereg.networks import ScopeReg, create
 from scopereg.networks.streaming import Streaming
 

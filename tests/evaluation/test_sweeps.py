@@ -18,7 +18,7 @@ from scopereg.evaluation.runner import EvaluateSettings
 from scopereg.evaluation.sweeps import evaluate_sweep, part_shape, seen_shape, sweep_case
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.io.tracked_sweep import TrackedSweep
+from scopereg.io.sweeps import TrackedSweep
 from scopereg.registration.method import create
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.result import Result

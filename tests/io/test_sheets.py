@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scopereg.io.sheets import sheet_text, write_sheet
+from scopereg.io.files import sheet_text, write_sheet
 
 ROWS = [{"name": 'a "quoted", name', "mm": 1.5}, {"name": "lines\nwithin", "mm": None}]
 

@@ -10,7 +10,7 @@ import torch
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.io.tracked_sweep import TrackedSweep, seen_pixels
+from scopereg.io.sweeps import TrackedSweep, seen_pixels
 
 COUNT, HEIGHT, WIDTH = 4, 6, 8
 SPACING = (0.5, 0.25)

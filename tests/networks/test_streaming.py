@@ -13,8 +13,8 @@ from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import geodesic_angle_deg, rotation_from_euler_deg
 from scopereg.networks import ScopeReg, create
+from scopereg.networks.encoders import pool_plane, pool_volume
 from scopereg.networks.folded import FoldedEncoder
-from scopereg.networks.pool import pool_plane, pool_volume
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import NetworkResult
 from scopereg.networks.streaming import Located, Streaming

@@ -18,17 +18,16 @@ from scipy.stats import spearmanr
 from scopereg.cli import main
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet, save_set
+from scopereg.evaluation.reliability import rank_correlation
 from scopereg.evaluation.results import FrameResult, read_results, write_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
-from scopereg.evaluation.trust import rank_correlation
 from scopereg.geometry import Pose, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.registration.identity import Identity
-from scopereg.registration.prepared import Found, Prepared
+from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import Result
-from scopereg.report import scenes
+from scopereg.report import example_frames
 from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
-from scopereg.report.gallery import failures, ranked
+from scopereg.report.example_frames import failures, ranked
 
 NAN = float("nan")
 SETTINGS = EvaluateSettings("paper", 6.0, frames=2)
@@ -235,7 +234,7 @@ def test_phantoms_are_made_again_from_the_header(
         assert wanted == {"frames": 2, "magnitude": 6.0, "shape": (12, 24, 24)}
         return volumes.subset([seed - 100_000])
 
-    monkeypatch.setattr(scenes, "make_phantoms", make)
+    monkeypatch.setattr(example_frames, "make_phantoms", make)
     assert pictures(report(measured, tmp_path / "without.html")) == 0
     assert "Add --dataset echo: its phantoms are made again" in (tmp_path / "without.html").read_text()
     assert pictures(report(measured, tmp_path / "with.html", "--dataset", "echo")) > 4 * 9

@@ -14,11 +14,11 @@ from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import AcquiredFrames, VolumeSet
 from scopereg.geometry import VoxelPoses, compose_poses, mtre_mm, resample_volume, sample_poses, sample_slice
 from scopereg.networks import NetworkResult
-from scopereg.networks.passes import locate
 from scopereg.training.validation import (
     Examples,
     errors_mm,
     identity_errors_mm,
+    locate,
     make_examples,
     summarise,
 )

@@ -14,7 +14,7 @@ from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
 from scopereg.errors import ScopeRegError
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 from scopereg.training.display import duration
 from scopereg.training.settings import AdaptSettings
 
@@ -44,8 +44,8 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 
 def run(options: AdaptOptions) -> int:
     """The verb; 130 when it was interrupted."""
-    from scopereg.io.volume_files import read_volume
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.io.volumes import read_volume
+    from scopereg.registration.reading import image_line, reader_notes
     from scopereg.training.adaptation import adapt
 
     if options.volume is None:

@@ -13,8 +13,8 @@ from scopereg.io.files import output_folder
 from scopereg.progress import say
 
 if TYPE_CHECKING:
-    from scopereg.evaluation.bench import Bench
-    from scopereg.evaluation.contender import Row
+    from scopereg.evaluation.speed.bench import Bench
+    from scopereg.evaluation.speed.tables import SpeedRow
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class BenchOptions:
 
     Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
     Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg; cross-attention-heads, ssvf-heads,
-    cwcd-heads, cwcd-kabsch, tri-plane (arms of the ablation). What cannot run here, for want of memory or of a library,
-    is named; the others go on. Interrupted, it keeps what was measured.
+    cwcd-heads, cwcd-kabsch, tri-plane (variants of the ablation). What cannot run here, for want of memory or of a
+    library, is named; the others go on. Interrupted, it keeps what was measured.
     """
 
     output: File = Path("out/bench.csv")
@@ -36,7 +36,7 @@ class BenchOptions:
     seconds: float = 2.0
     """Time to measure each row for, about; a slow row takes at least three calls."""
     precision: PrecisionName = "auto"
-    """Of encoders and products in the forms whole and streaming; auto: float16 on CUDA. Others run in float32."""
+    """Of encoders and products in the modes whole and streaming; auto: float16 on CUDA. Others run in float32."""
     stages: bool = False
     """Also time every stage of SCoPE-Reg alone, beside the least time that it could take on this machine."""
     seed: int = 0
@@ -48,22 +48,22 @@ class BenchOptions:
 def run(options: BenchOptions) -> int:
     """The status is 0 when every row was measured, 1 when one was not, 130 when interrupted."""
     from scopereg.devices import resolve_device
-    from scopereg.evaluation.bench import BLOCKS, Bench, Show
-    from scopereg.evaluation.floor import staged
-    from scopereg.evaluation.forms import Setting, forms_of
+    from scopereg.evaluation.speed.bench import BLOCKS, Bench, BenchProgress
+    from scopereg.evaluation.speed.floor import staged
+    from scopereg.evaluation.speed.modes import Setting, modes_of
     from scopereg.provenance import command_line, provenance
 
-    forms = forms_of(options.methods)
+    modes = modes_of(options.methods)
     _check(options)
     device = resolve_device(options.device)
     output_folder(options.output.parent)
     settings = [Setting(size, device, options.precision, options.seed) for size in dict.fromkeys(options.resolutions)]
     bench, interrupted = Bench(), False
-    steps = len(forms) * (1 + BLOCKS) + options.stages * len(staged(options.methods))
-    with Show(len(settings) * steps) as show:
+    steps = len(modes) * (1 + BLOCKS) + options.stages * len(staged(options.methods))
+    with BenchProgress(len(settings) * steps) as show:
         try:
             for setting in settings:
-                bench.measure(forms, setting, options.seconds, show)
+                bench.measure(modes, setting, options.seconds, show)
                 if options.stages:
                     bench.time_stages(options.methods, setting, options.seconds, show)
         except KeyboardInterrupt:
@@ -78,7 +78,7 @@ def run(options: BenchOptions) -> int:
 
 def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
     """Files first, then the tables to read."""
-    from scopereg.evaluation.speed_tables import print_rows, print_stages, write_csv
+    from scopereg.evaluation.speed.tables import print_rows, print_stages, write_csv
 
     rows = bench.rows()
     if not rows:
@@ -95,9 +95,9 @@ def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
         say(str(path))
 
 
-def _draw(rows: Sequence[Row], path: Path, facts: dict[str, Any]) -> list[Path]:
+def _draw(rows: Sequence[SpeedRow], path: Path, facts: dict[str, Any]) -> list[Path]:
     try:
-        from scopereg.evaluation.speed_plot import draw_speeds
+        from scopereg.report.speed_plot import draw_speeds
     except ImportError:
         say("no plot: matplotlib is not installed (pip install 'scopereg[eval]')")
         return []

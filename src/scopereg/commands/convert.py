@@ -104,7 +104,7 @@ def kind_of(source: Path, target: Path, options: ConvertOptions) -> Kind:
 
 def _kind_of_dicom(source: Path, target: Path, options: ConvertOptions, to_sequence: bool) -> Kind:
     from scopereg.io.dicom.header import read_dataset
-    from scopereg.io.volume_files import read_volume
+    from scopereg.io.volumes import read_volume
 
     if str(read_dataset(source, pixels=False).get("SOPClassUID")) == _SPATIAL_REGISTRATION:
         return "pose"
@@ -158,7 +158,7 @@ def _sizes(options: ConvertOptions) -> tuple[float, ...] | None:
 
 def _convert_pose(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     from scopereg.io.transforms import read_pose, write_pose
-    from scopereg.io.volume_files import read_volume
+    from scopereg.io.volumes import read_volume
 
     pose = read_pose(source, convention=options.from_convention)
     frame = None if options.frame is None else _frame_of(options.frame, options)
@@ -176,9 +176,8 @@ def _frame_of(path: Path, options: ConvertOptions) -> Frame:
 
 
 def _convert_volume(source: Path, target: Path, options: ConvertOptions) -> list[str]:
-    from scopereg.io.volume_files import read_volume
-    from scopereg.io.volumes import write_volume
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.io.volumes import read_volume, write_volume
+    from scopereg.registration.reading import image_line, reader_notes
 
     volume = read_volume(source, spacing_mm=_sizes(options), index=options.index, series=options.series)
     write_volume(volume, target)
@@ -190,7 +189,7 @@ def _convert_frame(source: Path, target: Path, options: ConvertOptions) -> list[
     from scopereg.images import unit_range
     from scopereg.io.pictures import grey_pixels, png_bytes
     from scopereg.io.placement import write_frame, write_placed_frame
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
 
     cine = _cine_of(source, options)
     frame = cine.only(options.index)
@@ -214,8 +213,8 @@ def _cine_of(source: Path, options: ConvertOptions) -> Cine:
 
 def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     """A cine or a folder of frames as a PLUS sequence, with the poses of a table or of the files."""
-    from scopereg.io.plus_writing import write_plus_sequence
-    from scopereg.registration.batch import find_files
+    from scopereg.io.plus_sequence import write_plus_sequence
+    from scopereg.registration.reading import find_files
 
     files = [source]
     if source.is_dir():
@@ -235,7 +234,7 @@ def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> li
 
 
 def _from_table(path: Path, names: Sequence[tuple[str, int]]) -> list[Pose | None]:
-    from scopereg.registration.poses_table import read_table
+    from scopereg.registration.batch import read_table
 
     rows = {(file, index): pose for file, index, pose in read_table(path)}
     missing = [f"{file} frame {index}" for file, index in names if (file, index) not in rows]

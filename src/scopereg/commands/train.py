@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scopereg.commands.shared import INTERRUPTED, DatasetName, DeviceName, Folder, Positional
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
 from scopereg.training.presets import preset
@@ -155,7 +155,6 @@ def _check_phantoms(options: TrainOptions) -> None:
 
 def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
     from scopereg import networks
-    from scopereg.data.cases import listed
     from scopereg.data.datasets import load_dataset
     from scopereg.data.phantom.anatomy import ANATOMIES
     from scopereg.devices import resolve_device

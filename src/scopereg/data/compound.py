@@ -22,7 +22,7 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Volume
-from scopereg.io.tracked_sweep import WORLD, TrackedSweep
+from scopereg.io.sweeps import WORLD, TrackedSweep
 
 SHAPE = (64, 128, 128)
 BRIDGE_MM = 12.0

@@ -19,7 +19,7 @@ from scopereg.data.grids import PERCENTILES, regrid
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels, seen_from
-from scopereg.io.tracked_sweep import WORLD, TrackedSweep
+from scopereg.io.sweeps import WORLD, TrackedSweep
 
 
 @dataclass(frozen=True, eq=False)

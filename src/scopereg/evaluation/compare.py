@@ -14,9 +14,8 @@ from rich.table import Table as TerminalTable
 
 from scopereg import __version__
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.beside import published_block, published_tables
-from scopereg.evaluation.groups import START, Group, group_results
-from scopereg.evaluation.results import FrameResult, is_failure
+from scopereg.evaluation.published import published_block, published_tables
+from scopereg.evaluation.results import START, FrameResult, Group, group_results, is_failure
 from scopereg.evaluation.statistics import (
     Interval,
     SignedRank,

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg
+from scopereg.networks.streaming import Streaming
 
 SCAN_OPERATIONS = 9  # per token, channel and state: the figure that the state-space literature agreed on
 
@@ -48,11 +49,25 @@ def network_cost(network: nn.Module, shape: tuple[int, int, int]) -> Cost:
     modes = {module: module.training for module in network.modules()}
     try:
         network.eval()
-        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=_known()) as counter:
-            torch.func.functional_call(network, weights, inputs)
+        return _counted(network, lambda: torch.func.functional_call(network, weights, inputs))
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def streaming_cost(network: ScopeReg, shape: tuple[int, int, int], *, prepared: bool) -> Cost:
+    """One slice as sessions locate it: with its volume (D, H, W), or in one that is `prepared`."""
+    streaming = Streaming(network, "meta", "float32")
+    frame, volume = torch.empty(1, *shape[1:], device="meta"), torch.empty(shape, device="meta")
+    if not prepared:
+        return _counted(network, lambda: streaming.whole(frame, volume))
+    ready = streaming.prepare(volume)
+    return _counted(network, lambda: streaming.locate(ready, frame))
+
+
+def _counted(network: nn.Module, call: Callable[[], object]) -> Cost:
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=_known()) as counter:
+        call()
     return _cost(count_parameters(network), counter.get_flop_counts().get("Global", {}))
 
 

@@ -25,8 +25,7 @@ from scopereg.evaluation.metrics import frame_metrics
 from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, read_results, write_results
 from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
-from scopereg.io.files import output_folder
-from scopereg.io.sheets import sheet_text
+from scopereg.io.files import output_folder, sheet_text
 from scopereg.provenance import provenance
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import Method

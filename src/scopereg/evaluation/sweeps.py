@@ -23,7 +23,7 @@ from scopereg.evaluation.runner import (
 )
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.files import output_folder
-from scopereg.io.tracked_sweep import TrackedSweep
+from scopereg.io.sweeps import TrackedSweep
 from scopereg.networks.encoders import STRIDE
 from scopereg.provenance import tensors_sha256
 from scopereg.registration.method import Method

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
-from scopereg.io.sheets import sheet_text
+from scopereg.io.files import sheet_text
 
 NOTHING = "–"
 MARK = "†"  # behind a value that leaves frames out

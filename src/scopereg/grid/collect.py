@@ -12,11 +12,10 @@ from rich.console import Console
 
 from scopereg import networks
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.beside import published_tables
 from scopereg.evaluation.compare import MAIN, choose_reference, compare, main_table, print_table, write_tables
 from scopereg.evaluation.cost import network_cost
-from scopereg.evaluation.groups import Group, group_results
-from scopereg.evaluation.results import FrameResult, read_results
+from scopereg.evaluation.published import published_tables
+from scopereg.evaluation.results import FrameResult, Group, group_results, read_results
 from scopereg.evaluation.tables import Block, Cell, Column, Table
 from scopereg.grid.folder import TABLES, RunFolder
 from scopereg.grid.plan import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from scopereg.evaluation.contender import MIB, Memory
+from scopereg.evaluation.speed.bench import MIB, Memory
 from scopereg.networks.weights import load_network
 
 _WARM_UP, _BLOCKS, _SECONDS = 10, 5, 0.4

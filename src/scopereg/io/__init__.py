@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "add_poses": "scopereg.io.plus_writing",
+    "add_poses": "scopereg.io.plus_sequence",
     "read_cine": "scopereg.io.frames",
     "read_frame": "scopereg.io.frames",
     "read_pose": "scopereg.io.transforms",
-    "read_volume": "scopereg.io.volume_files",
+    "read_volume": "scopereg.io.volumes",
     "write_frame": "scopereg.io.placement",
     "write_placed_frame": "scopereg.io.placement",
-    "write_plus_sequence": "scopereg.io.plus_writing",
+    "write_plus_sequence": "scopereg.io.plus_sequence",
     "write_pose": "scopereg.io.transforms",
     "write_resliced": "scopereg.io.placement",
     "write_volume": "scopereg.io.volumes",
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from scopereg.io.placement import write_frame as write_frame
     from scopereg.io.placement import write_placed_frame as write_placed_frame
     from scopereg.io.placement import write_resliced as write_resliced
-    from scopereg.io.plus_writing import add_poses as add_poses
-    from scopereg.io.plus_writing import write_plus_sequence as write_plus_sequence
+    from scopereg.io.plus_sequence import add_poses as add_poses
+    from scopereg.io.plus_sequence import write_plus_sequence as write_plus_sequence
     from scopereg.io.transforms import read_pose as read_pose
     from scopereg.io.transforms import write_pose as write_pose
-    from scopereg.io.volume_files import read_volume as read_volume
+    from scopereg.io.volumes import read_volume as read_volume
     from scopereg.io.volumes import write_volume as write_volume
 
 __all__ = [

@@ -1,12 +1,15 @@
-"""Writing without leaving halves behind: a temporary name first, then a rename."""
+"""Files written without leaving halves behind: a temporary name first, then a rename. Sheets: rows as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from scopereg.errors import ScopeRegError
 
@@ -74,3 +77,19 @@ def _cannot_write(path: Path, error: OSError) -> ScopeRegError:
         where=str(path),
         fix="choose a folder that you may write to and that has space left (option -o), or change its permissions",
     )
+
+
+def write_sheet(path: Path | str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Path:
+    """Write a whole sheet, or nothing; columns are by default those of the first row."""
+    return write_text(path, sheet_text(rows, columns))
+
+
+def sheet_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, *, header: bool = True) -> str:
+    """The sheet as text; a row with other columns is an error, one that lacks some has empty cells there."""
+    listed = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(listed[0]) if columns is None else columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue()

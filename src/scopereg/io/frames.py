@@ -12,16 +12,17 @@ import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.images import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.plus import Matrix
-from scopereg.io.plus_frames import read_plus_cine
+from scopereg.io.plus_sequence import read_plus_cine
 from scopereg.io.read_image import FORMATS, quiet_itk, read_image
-from scopereg.io.spacings import as_pair, given_spacing_note, states_spacing
-from scopereg.io.stored import StoredFrame
+from scopereg.io.spacings import states_spacing
+from scopereg.io.stored import StoredFrame, given_spacing_note
 from scopereg.io.sweeps import read_npz_sweep
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")

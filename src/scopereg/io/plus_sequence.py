@@ -1,8 +1,8 @@
-"""PlusSequence: a recorded sequence with its calibration; images turned upright, transforms chained, faults named."""
+"""PLUS sequences in and out: images turned upright, transforms chained, faults named, poses written for every frame."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,24 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.images import Frame, as_pair
+from scopereg.io.cine import Cine
 from scopereg.io.grey import brightness
-from scopereg.io.metaimage import MetaSequence, read_metaimage
-from scopereg.io.plus import IMAGE, Calibration, Link, Matrix, chain, link_of, matrix_of, path_between, read_calibration
+from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage
+from scopereg.io.plus import (
+    IMAGE,
+    Calibration,
+    Link,
+    Matrix,
+    RigidImages,
+    chain,
+    link_of,
+    matrix_of,
+    path_between,
+    read_calibration,
+    take_out_pixel_size,
+)
 
 WORLDS = ("Reference", "Tracker", "Volume")  # frames of reference that frames are placed in, the best first
 FIELD_ENDING = "Transform"
@@ -158,3 +173,235 @@ def _oriented(images: Tensor, fields: dict[str, str], path: Path) -> Tensor:
         images, letters = images.transpose(1, 2), letters[1] + letters[0]
     flips = [axis for axis, letter in ((2, "U"), (1, "N")) if letter in letters[:2]]
     return images.flip(flips).contiguous()
+
+
+_SAME_SIZE = 0.01
+
+
+def read_plus_cine(
+    path: Path | str,
+    *,
+    calibration: Path | str | Matrix | None = None,
+    world: str | None = None,
+    spacing_mm: float | Sequence[float] | None = None,
+) -> Cine:
+    """The frames of a PLUS sequence, turned to MF, numbered as in the file.
+
+    The pixel size and the poses come from the transforms of the file and its `calibration`, as in
+    `read_plus_sequence`; with `spacing_mm` and without calibration there are no poses. Frames without a valid pose
+    have none, frames without a valid image cannot be read.
+    """
+    sequence = PlusSequence.open(path, calibration)
+    images = sequence.images(range(len(sequence)))
+    shape = (int(images.shape[1]), int(images.shape[2]))
+    way = sequence.way_to(world)
+    if way is None and spacing_mm is None:
+        raise sequence.no_way(
+            world,
+            "pass calibration=, the PLUS configuration with the transform from Image to Probe, "
+            "or the size of a pixel in mm: spacing_mm=",
+        )
+    lost = sequence.pose_faults(way) if way else {}
+    tracked = [row for row in range(len(sequence)) if row not in lost] if way else []
+    rigid = _rigid(sequence, way, tracked, shape) if way else None
+    spacing = _one_spacing(rigid, spacing_mm, str(path))
+    poses: list[Pose | None] = [None] * len(sequence)
+    if way and rigid and tracked:
+        for row, matrix in zip(tracked, rigid.image_to_world, strict=True):
+            poses[row] = Pose.from_matrix(matrix, IMAGE, way[-1][1])
+
+    def decode(index: int) -> npt.NDArray[np.float32]:
+        image = images[index].numpy()
+        grey: npt.NDArray[np.float32] = image / np.float32(255) if image.dtype == np.uint8 else image
+        return grey
+
+    return Cine(
+        sequence.path,
+        len(sequence),
+        spacing,
+        decode,
+        times_s=sequence.times_s(),
+        poses=tuple(poses) if tracked else None,
+        faults=sequence.image_faults(),
+        pose_faults=lost,
+        facts=_facts(way, rigid),
+    )
+
+
+def _rigid(sequence: PlusSequence, way: Sequence[Link], tracked: Sequence[int], shape: tuple[int, int]) -> RigidImages:
+    """Pixel size and poses of the tracked frames; the pixel size of the calibration alone if none is."""
+    links, rows = (way, tracked) if tracked else (way[:1], [0])
+    if not tracked and way[0] not in sequence.calibration.transforms:
+        raise ScopeRegError(
+            f"none of its {len(sequence)} frames is tracked, so that the size of a pixel is not known",
+            where=str(sequence.path),
+            fix="give the size of a pixel in mm: spacing_mm=",
+        )
+    matrices = sequence.pixel_to_world(links, rows)
+    return take_out_pixel_size(matrices, shape, str(sequence.path), stated=sequence.states_one_mm)
+
+
+def _one_spacing(rigid: RigidImages | None, given: float | Sequence[float] | None, where: str) -> tuple[float, float]:
+    if rigid is None:
+        return as_pair(given if given is not None else (), "read_frame(spacing_mm)")
+    if given is not None:
+        pair = as_pair(given, "read_frame(spacing_mm)")
+        if not np.allclose(pair, rigid.spacing_mm, rtol=_SAME_SIZE, atol=0):
+            x, y = rigid.spacing_mm
+            raise ScopeRegError(
+                f"a pixel measures {x:g} x {y:g} mm by its calibration, {pair[0]:g} x {pair[1]:g} mm are given",
+                where=where,
+                fix="leave spacing_mm out, or the calibration",
+            )
+    return rigid.spacing_mm
+
+
+def _facts(way: Sequence[Link] | None, rigid: RigidImages | None) -> dict[str, object]:
+    if way is None or rigid is None:
+        return {"spacing_from": "given"}
+    return {
+        "spacing_from": "calibration",
+        "world": way[-1][1],
+        "way": ["To".join(link) for link in way],
+        "calibration_skew": round(rigid.skew, 4),
+        "calibration_moved_mm": round(rigid.moved_mm, 3),
+    }
+
+
+_FIELDS = {
+    "AnatomicalOrientation": "RAI",
+    "CenterOfRotation": "0 0 0",
+    "Kinds": "domain domain list",
+    "ElementSpacing": "1 1 1",  # PLUS keeps the pixel size in the transforms
+    "Offset": "0 0 0",
+    "TransformMatrix": "1 0 0 0 1 0 0 0 1",
+    ORIENTATION: "MF",
+}
+
+
+def write_plus_sequence(
+    frames: Iterable[Frame],
+    poses: Sequence[Pose | None],
+    path: Path | str,
+    *,
+    times_s: Sequence[float] | None = None,
+    compressed: bool = True,
+) -> Path:
+    """Write frames and their poses (None where none was found: status INVALID) as a PLUS sequence (.igs.mha).
+
+    The transforms are named after the poses (ImageToVolumeTransform) and take pixels to mm, as PLUS has it. Values from
+    0 to 1 are stored as bytes, others as float32. Without `times_s` the timestamps are the numbers of the frames.
+    """
+    frames = list(frames)
+    first = _check_alike(frames, poses, path)
+    pixels = np.stack([frame.numpy() for frame in frames])
+    if pixels.min() >= 0 and pixels.max() <= 1:
+        pixels = (pixels * 255).round().astype(np.uint8)
+    return write_plus_images(
+        pixels,
+        poses,
+        path,
+        spacing_mm=first.spacing_mm,
+        origin_mm=first.origin_mm,
+        times_s=times_s,
+        compressed=compressed,
+    )
+
+
+def write_plus_images(
+    images: npt.NDArray[Any],
+    poses: Sequence[Pose | None],
+    path: Path | str,
+    *,
+    spacing_mm: Sequence[float],
+    origin_mm: Sequence[float] = (0.0, 0.0),
+    times_s: Sequence[float] | None = None,
+    compressed: bool = True,
+) -> Path:
+    """The same of pixels (F, H, W) that all have one size, stored as they are."""
+    times = list(times_s) if times_s is not None else list(range(len(images)))
+    if len(times) != len(images):
+        raise ScopeRegError(
+            f"{len(times)} times for {len(images)} frames", where="write_plus_sequence(times_s)", fix="pass one each"
+        )
+    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
+    fields = [
+        {**_pose_fields(pose, name, size), **_frame_fields(time)} for pose, time in zip(poses, times, strict=True)
+    ]
+    return write_metaimage(MetaSequence(_header(spacing_mm), fields, images), path, compressed=compressed)
+
+
+def add_poses(
+    source: Path | str,
+    poses: Sequence[Pose | None],
+    path: Path | str,
+    *,
+    spacing_mm: Sequence[float],
+    origin_mm: Sequence[float] = (0.0, 0.0),
+) -> Path:
+    """Write the PLUS sequence `source` again, all its fields and pixels kept, with poses that were found added.
+
+    `spacing_mm` and `origin_mm` are those of the frames that were registered (as `read_cine` gives them).
+    """
+    stored = read_metaimage(source)
+    if len(poses) != len(stored.frames):
+        raise ScopeRegError(
+            f"{len(poses)} poses for {len(stored.frames)} frames",
+            where="add_poses(poses)",
+            fix="pass one each, or None",
+        )
+    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
+    frames = [fields | _pose_fields(pose, name, size) for fields, pose in zip(stored.frames, poses, strict=True)]
+    return write_metaimage(MetaSequence(_header(spacing_mm) | stored.fields, frames, stored.images), path)
+
+
+def pixel_to_image(spacing_mm: Sequence[float], origin_mm: Sequence[float]) -> Matrix:
+    """PixelToImage (4, 4): columns and rows to the frame's mm. A pixel is as thick as it is wide on the average."""
+    x, y = spacing_mm
+    matrix = np.diag([x, y, (x + y) / 2, 1.0])
+    matrix[:2, 3] = origin_mm
+    return matrix
+
+
+def _check_alike(frames: Sequence[Frame], poses: Sequence[Pose | None], path: Path | str) -> Frame:
+    if not frames or len(frames) != len(poses):
+        raise ScopeRegError(
+            f"{len(frames)} frames and {len(poses)} poses", where=str(path), fix="pass a pose, or None, for each frame"
+        )
+    grids = {(frame.shape, frame.spacing_mm, frame.origin_mm) for frame in frames}
+    if len(grids) > 1:
+        raise ScopeRegError(
+            f"the frames have {len(grids)} different sizes, spacings or origins",
+            where=str(path),
+            fix="write one sequence for each kind of frame",
+        )
+    return frames[0]
+
+
+def _field_name(poses: Sequence[Pose | None]) -> str:
+    """The field of all poses, which must go from the image to one and the same world."""
+    names = {found.name for found in poses if found is not None} or {f"{IMAGE}ToVolume"}
+    if len(names) > 1 or not next(iter(names)).startswith(f"{IMAGE}To"):
+        raise ScopeRegError(
+            f"the poses are {', '.join(sorted(names))}",
+            where="write_plus_sequence(poses)",
+            fix="pass ImageToVolume alone",
+        )
+    return next(iter(names)) + FIELD_ENDING
+
+
+def _pose_fields(pose: Pose | None, name: str, size: Matrix) -> dict[str, str]:
+    matrix = np.eye(4) if pose is None else pose.matrix @ size
+    return {name: _words(matrix), f"{name}Status": "INVALID" if pose is None else "OK"}
+
+
+def _frame_fields(time: float) -> dict[str, str]:
+    return {"Timestamp": repr(float(time)), "ImageStatus": "OK"}
+
+
+def _header(spacing_mm: Sequence[float]) -> dict[str, str]:
+    return {**_FIELDS, PIXEL_SIZE: " ".join(repr(float(step)) for step in spacing_mm)}
+
+
+def _words(matrix: npt.NDArray[np.float64]) -> str:
+    return " ".join(repr(float(number) + 0.0) for number in matrix.ravel())

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from scopereg.errors import ScopeRegError
 from scopereg.io.nifti import read_nifti_header
 
 _LONGEST_HEADER = 2**20
-_DIFFERENT = 0.01  # relative difference between two statements of a pixel's size that is worth a word
 GIVE_IT = "give the size of a voxel in mm: spacing_mm="
-
-
-def as_pair(spacing_mm: float | Sequence[float], where: str) -> tuple[float, float]:
-    """A pixel size x, y from one number or two."""
-    x, y = as_sizes(spacing_mm, 2, where)
-    return x, y
-
-
-def as_sizes(spacing_mm: float | Sequence[float], axes: int, where: str) -> tuple[float, ...]:
-    """Sizes x, y(, z) from one number or as many as there are axes."""
-    try:
-        numbers = np.asarray(spacing_mm, np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        numbers = np.zeros(0)
-    if numbers.size == 1:
-        numbers = np.repeat(numbers, axes)
-    if numbers.size != axes or not (np.isfinite(numbers).all() and numbers.min() > 0):
-        raise ScopeRegError(
-            f"the spacing is {spacing_mm}", where=where, fix=f"pass {axes} positive sizes in mm, x first"
-        )
-    return tuple(float(step) for step in numbers)
-
-
-def given_spacing_note(given: Sequence[float], stated: Sequence[float] | None, source: str) -> dict[str, Any]:
-    """A note where the given spacing is not the one that the file states."""
-    if stated is None or np.allclose(given, stated, rtol=_DIFFERENT, atol=0):
-        return {}
-    said, used = (" x ".join(f"{step:g}" for step in sizes) for sizes in (stated, given))
-    return {"notes": [f"{source} of the file says {said} mm; the given {used} mm are used"]}
 
 
 def states_spacing(path: Path) -> bool:

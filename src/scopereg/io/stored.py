@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.provenance import tensors_sha256
@@ -64,6 +66,8 @@ class StoredVolume(Volume):
             object.__setattr__(self, name, value)
 
 
+_DIFFERENT = 0.01  # relative difference between two statements of a pixel's size that is worth a word
+
 # Poses of many frames are written beside one volume: its hash takes longer than a network takes to find a frame.
 _HASHES: WeakKeyDictionary[Frame | Volume, tuple[int, str]] = WeakKeyDictionary()
 
@@ -93,3 +97,11 @@ def identity(image: Frame | Volume) -> dict[str, Any]:
         "pixels_sha256": pixels_sha256(image),
         **facts,
     }
+
+
+def given_spacing_note(given: Sequence[float], stated: Sequence[float] | None, source: str) -> dict[str, Any]:
+    """A note where the given spacing is not the one that the file states."""
+    if stated is None or np.allclose(given, stated, rtol=_DIFFERENT, atol=0):
+        return {}
+    said, used = (" x ".join(f"{step:g}" for step in sizes) for sizes in (stated, given))
+    return {"notes": [f"{source} of the file says {said} mm; the given {used} mm are used"]}

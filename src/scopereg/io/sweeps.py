@@ -1,19 +1,165 @@
-"""Tracked sweeps from files: PLUS sequences (.igs.mha) and archives of arrays (.npz)."""
+"""TrackedSweep: frames of one sweep of the probe with the poses that a tracker measured, and its files.
+
+PLUS sequences (.igs.mha) and archives of arrays (.npz).
+"""
 
 from __future__ import annotations
 
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.images import Frame, field_of_view
 from scopereg.io.plus import Matrix, take_out_pixel_size
 from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
-from scopereg.io.tracked_sweep import TrackedSweep, seen_pixels
+
+WORLD = "World"
+_FLICKER = 0.01  # share of the grey range that video compression makes black pixels waver by
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrackedSweep:
+    """Images (F, H, W) with their pixel size and, for each, a rigid 4x4 matrix from frame mm to world mm.
+
+    In frame mm, x = column * spacing and y = row * spacing from the top-left pixel, z = 0. Images are uint8, or float
+    from 0 to 1. `mask` (H, W) tells what the transducer sees; without one it sees every pixel.
+    """
+
+    name: str
+    images: Tensor
+    spacing_mm: tuple[float, float]  # x, y
+    image_to_world: npt.NDArray[np.float64]  # (F, 4, 4)
+    mask: Tensor | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = f"TrackedSweep({self.name})"
+        _check_images(self.images, where)
+        matrices = _rigid_matrices(self.image_to_world, len(self.images), where)
+        object.__setattr__(self, "image_to_world", matrices)
+        spacing = tuple(float(step) for step in self.spacing_mm)
+        if len(spacing) != 2 or not all(0 < step < float("inf") for step in spacing):
+            raise ScopeRegError(
+                f"the spacing is {self.spacing_mm}", where=where, fix="pass the size of a pixel in mm as (x, y)"
+            )
+        object.__setattr__(self, "spacing_mm", spacing)
+        if self.mask is not None:
+            _check_mask(self.mask, tuple(self.images.shape[1:]), where)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        count, height, width = self.images.shape
+        x, y = self.spacing_mm
+        return f"TrackedSweep({self.name}, {count} frames {height} x {width}, {x:g} x {y:g} mm)"
+
+    @property
+    def seen(self) -> Tensor:
+        """Pixels (H, W) that the transducer sees."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(self.images.shape[1:], dtype=torch.bool)
+
+    def values(self, rows: Sequence[int]) -> Tensor:
+        """Grey values (len(rows), H, W) of some frames, float32 from 0 to 1."""
+        images = self.images[list(rows)]
+        return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+    def frame(self, row: int) -> Frame:
+        """One frame in its own mm, counted from the top-left pixel."""
+        return Frame(self.values([row])[0], spacing_mm=self.spacing_mm, origin_mm=(0, 0))
+
+    def pose(self, row: int) -> Pose:
+        """`ImageToWorld` of one frame."""
+        return Pose.from_matrix(self.image_to_world[row], "Image", WORLD)
+
+    def subset(self, rows: Sequence[int]) -> TrackedSweep:
+        """The sweep of some of the frames, in the order given."""
+        rows = self.checked_rows(rows, "TrackedSweep.subset(rows)")
+        return replace(self, images=self.images[rows], image_to_world=self.image_to_world[rows])
+
+    def checked_rows(self, rows: Sequence[int], where: str) -> list[int]:
+        """The rows as a list; an error if there are none, or one is not of this sweep."""
+        rows = [int(row) for row in rows]
+        strangers = [row for row in rows if not 0 <= row < len(self)]
+        if not rows or strangers:
+            what = f"row {strangers[0]} is asked for" if strangers else "no rows are asked for"
+            raise ScopeRegError(what, where=where, fix=f"pass rows from 0 to {len(self) - 1}")
+        return rows
+
+
+def seen_pixels(images: Tensor) -> Tensor:
+    """What the transducer sees (H, W), from images (F, H, W): where they change in time, and what lies between.
+
+    Overlays that stand still do not count, nor does the flicker that video compression leaves in black surroundings,
+    nor what is thinner than a fiftieth of the image.
+    """
+    span = images.amax(0).float() - images.amin(0).float()
+    largest = 255 if images.dtype == torch.uint8 else 1
+    whole = field_of_view((span > _FLICKER * largest).to(torch.uint8))
+    reach = min(whole.shape) // 100
+    return _grown(~_grown(~whole, reach), reach)
+
+
+def _grown(mask: Tensor, reach: int) -> Tensor:
+    """The mask (H, W) and all that lies within `reach` pixels along rows and columns."""
+    return F.max_pool2d(mask[None].float(), 2 * reach + 1, 1, reach)[0] > 0
+
+
+def _check_images(images: Tensor, where: str) -> None:
+    if images.ndim != 3 or images.numel() == 0:
+        raise ScopeRegError(
+            f"the images have shape {tuple(images.shape)}", where=where, fix="pass grey images as (F, H, W), not empty"
+        )
+    if images.dtype == torch.uint8:
+        return
+    if not images.is_floating_point():
+        raise ScopeRegError(f"the images are {images.dtype}", where=where, fix="pass uint8, or float from 0 to 1")
+    low, high = float(images.min()), float(images.max())
+    if not (low >= 0 and high <= 1):  # NaN fails both
+        raise ScopeRegError(
+            f"grey values run from {low:g} to {high:g}", where=where, fix="scale float images to 0 .. 1, without NaN"
+        )
+
+
+def _rigid_matrices(matrices: Any, count: int, where: str) -> npt.NDArray[np.float64]:
+    """The matrices with their rotations made exact; an error that names the first frame whose pose is no pose."""
+    matrices = np.asarray(matrices, np.float64)
+    if matrices.shape != (count, 4, 4):
+        raise ScopeRegError(
+            f"poses of shape {matrices.shape} for {count} images",
+            where=f"{where}.image_to_world",
+            fix="pass one 4x4 matrix for each image",
+        )
+    exact = np.empty_like(matrices)
+    for row, matrix in enumerate(matrices):
+        try:
+            exact[row] = Pose.from_matrix(matrix, "Image", WORLD).matrix
+        except ScopeRegError as error:
+            raise ScopeRegError(error.what, where=f"{where}.image_to_world[{row}]", fix=error.fix) from None
+    exact.setflags(write=False)
+    return exact
+
+
+def _check_mask(mask: Tensor, shape: tuple[int, ...], where: str) -> None:
+    if mask.dtype != torch.bool or tuple(mask.shape) != shape or not bool(mask.any()):
+        raise ScopeRegError(
+            f"the mask is {mask.dtype} of shape {tuple(mask.shape)} with {int(mask.sum())} pixels, the images {shape}",
+            where=where,
+            fix="pass a bool mask of one image's shape, true where the transducer sees",
+        )
 
 
 def read_npz_sweep(path: Path | str) -> TrackedSweep:

@@ -13,7 +13,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame
 from scopereg.io.files import output_folder
-from scopereg.io.plus_writing import write_plus_images
+from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.messages import as_bytes
 
 if TYPE_CHECKING:

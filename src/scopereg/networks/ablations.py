@@ -1,16 +1,27 @@
-"""The arms of the paper's ablation tables, from the parts of SCoPE-Reg."""
+"""The variants of the paper's ablation tables, from the parts of SCoPE-Reg, and the parts that they alone have.
+
+Two of these parts stand in for one of SCoPE-Reg's: cross-attention for the feature scan, and the regression of a pose
+from one pooled descriptor for the closed-form fit (paper, supplement).
+"""
 
 from __future__ import annotations
 
+import math
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scopereg.networks.attention import CrossAttention
+from scopereg.devices import full_precision
+from scopereg.geometry import rotation_from_6d
 from scopereg.networks.decoder import CoordinateDecoder
-from scopereg.networks.encoders import NormName
-from scopereg.networks.fusion import FeatureScan
-from scopereg.networks.heads import CoordinateDescriptor, PoseHeads, VolumeDescriptor
+from scopereg.networks.encoders import CHANNELS, STRIDE, NormName
+from scopereg.networks.fusion import WIDTH, FeatureScan, TokenProjection
 from scopereg.networks.lattice import Lattice, scan_orders
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg, SliceVolumeEncoder, solve_pose
+
+HEADS = 8  # of the cross-attention
+_IDENTITY_6D = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 class CrossAttentionHeads(nn.Module):
@@ -100,3 +111,94 @@ class TriPlane(ScopeReg):
     def __init__(self, *, norm: NormName = "batch") -> None:
         super().__init__(norm=norm)
         self.decoder = TriPlaneDecoder()
+
+
+class CrossAttention(nn.Module):
+    """Volume tokens attend over volume and slice tokens: (B, D', L, C') and (B, L, C') to (B, D', L, C')."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.value = nn.Linear(WIDTH, WIDTH)
+        self.output = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x_v: Tensor, x_s: Tensor, lattice: Lattice) -> Tensor:
+        place = positions(lattice, x_v.device).to(x_v.dtype)  # (D', L, C')
+        middle = positions(Lattice((1, *lattice.shape[1:]), (0.0, *lattice.start[1:])), x_v.device).to(x_s.dtype)
+        volume = (x_v + place).flatten(1, 2)  # (B, D' L, C')
+        both = torch.cat([volume, x_s + middle[0]], 1)
+        query, key, value = (self._split(x) for x in (self.query(volume), self.key(both), self.value(both)))
+        attended = F.scaled_dot_product_attention(query, key, value)
+        return self.output(attended.transpose(1, 2).flatten(2)).unflatten(1, x_v.shape[1:3])
+
+    @staticmethod
+    def _split(tokens: Tensor) -> Tensor:
+        return tokens.unflatten(-1, (HEADS, -1)).transpose(1, 2)  # (B, heads, N, C' / heads)
+
+
+def positions(lattice: Lattice, device: torch.device) -> Tensor:
+    """Sine and cosine codes (D', L, C') of x, y and z, a third of the channels each, the rest zero."""
+    points = lattice.volume_points(device)[..., :3]  # (D', L, 3)
+    pairs = WIDTH // 6
+    rates = torch.exp(-math.log(1e4) * torch.arange(pairs, device=device) / pairs)
+    angles = points[..., None] * rates  # (D', L, 3, pairs)
+    codes = torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
+    return F.pad(codes, (0, WIDTH - codes.shape[-1]))
+
+
+def _head(outputs: int, bias: Tensor) -> nn.Sequential:
+    last = nn.Linear(CHANNELS // 2, outputs)
+    nn.init.normal_(last.weight, std=0.01)
+    last.bias.data.copy_(bias)
+    return nn.Sequential(
+        nn.Linear(CHANNELS, CHANNELS),
+        nn.LayerNorm(CHANNELS),
+        nn.SiLU(),
+        nn.Linear(CHANNELS, CHANNELS // 2),
+        nn.LayerNorm(CHANNELS // 2),
+        nn.SiLU(),
+        last,
+    )
+
+
+class PoseHeads(nn.Module):
+    """Descriptor (B, C) to a pose: translation in cells, rotation through its 6D form; near identity at the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.translation = _head(3, torch.zeros(3))
+        self.rotation = _head(6, torch.tensor(_IDENTITY_6D))
+
+    def forward(self, descriptor: Tensor) -> NetworkResult:
+        with full_precision(descriptor.device):
+            descriptor = descriptor.to(next(self.parameters()).dtype)
+            rotation = rotation_from_6d(self.rotation(descriptor).float())
+            return NetworkResult(rotation, self.translation(descriptor).float() * STRIDE)
+
+
+class VolumeDescriptor(nn.Module):
+    """Fused tokens (B, D', L, C') gated by the volume, projected back, added to F_v and averaged: (B, C)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = TokenProjection()
+        self.output = nn.Linear(WIDTH, CHANNELS)
+
+    def forward(self, fused: Tensor, volume_features: Tensor) -> Tensor:
+        gate = F.silu(self.gate(volume_features)).flatten(2, 3)  # (B, D', L, C')
+        return self.output(fused * gate).mean((1, 2)) + volume_features.mean((2, 3, 4))
+
+
+class CoordinateDescriptor(nn.Sequential):
+    """Coordinate field (B, 3, H', W') through a small CNN, averaged: (B, C)."""
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in ((3, 64, 1), (64, 128, 2), (128, CHANNELS, 2)):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride, 1), nn.GroupNorm(8, outputs), nn.GELU()]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, coordinates: Tensor) -> Tensor:
+        encoded: Tensor = super().forward(coordinates.to(next(self.parameters()).dtype))
+        return encoded

@@ -14,9 +14,9 @@ from scopereg.networks.fusion import (
     first_log_decays,
 )
 from scopereg.networks.lattice import Lattice
-from scopereg.ops.branches import side_by_side
 from scopereg.ops.decode import weigh_planes
 from scopereg.ops.decode.plain import depth_mass
+from scopereg.ops.replay import side_by_side
 
 DEPTH_STATES = 16
 

@@ -1,21 +1,87 @@
-"""Passes: a network asked once, or again with the volume as seen from its last answer."""
+"""Looks: the encoded volume as seen from a pose, so that one forward pass can decode it again from there."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from collections.abc import Callable
 
-from scopereg.geometry import VoxelPoses, compose_poses, resample_volume
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scopereg.networks.lattice import Lattice
+
+DENSE_CELLS = 8192  # volumes of at most this many cells are looked at by one product per frame while training
 
 
-def locate(network: nn.Module, slices: Tensor, volumes: Tensor, passes: int = 1) -> VoxelPoses:
-    """Poses (B, ...) of slices (B, H, W) in volumes (V, D, H, W), B / V slices in a row for each.
+def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor, planes: int = 0) -> Tensor:
+    """Volume tokens (B, D', L, C') at its cells turned (B, 3, 3) and shifted (B, 3), in cells.
 
-    Every pass after the first sees the volume resampled at the pose found so far.
+    With `planes`, only at the cells of `lattice.middle_planes(planes)`. Trilinear, zeros outside. Training asks for the
+    same gradient every time, which a product gives and `grid_sample` on a GPU does not; nor does every runtime of
+    exported models know it in 3D.
     """
-    result = network(slices, volumes)
-    found = VoxelPoses(result.rotation, result.translation)
-    for _ in range(passes - 1):
-        own = volumes.repeat_interleave(len(slices) // len(volumes), 0)
-        result = network(slices, resample_volume(own, *found))
-        found = compose_poses(found, VoxelPoses(result.rotation, result.translation))
-    return found
+    wanted = lattice.middle_planes(planes)
+    points = place(wanted.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
+    return _interpolation(tokens)(tokens, lattice, points).unflatten(1, (wanted.shape[0], -1))
+
+
+def _interpolation(tokens: Tensor) -> Callable[[Tensor, Lattice, Tensor], Tensor]:
+    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        return interpolate_by_gathering
+    return interpolate_by_product if tokens.shape[1] * tokens.shape[2] <= DENSE_CELLS else interpolate_by_sampling
+
+
+def place(points: Tensor, rotation: Tensor, shift: Tensor) -> Tensor:
+    """Points (N, 3) or (B, N, 3) turned and shifted: (B, N, 3). Sums of products: autocast must not round them."""
+    turned = (rotation[:, None] * points[..., None, :]).sum(-1)
+    return turned + shift[:, None]
+
+
+def interpolate_by_product(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """Tokens (B, N, C') at points (B, N, 3): hat functions of all cells times their tokens."""
+    weights = None
+    for axis, places in zip((2, 1, 0), lattice.axes(tokens.device), strict=True):  # points are x, y, z
+        step = lattice.depth_step if axis == 2 else 1.0
+        hat = (1 - (points[..., axis, None] - places).abs() / step).clamp_min(0)  # (B, N, cells of the axis)
+        weights = hat if weights is None else (weights.unsqueeze(-1) * hat.unsqueeze(-2)).flatten(2)
+    assert weights is not None
+    return weights.to(tokens.dtype) @ tokens.flatten(1, 2)
+
+
+def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """The same by `grid_sample`, which needs no square of the number of cells."""
+    grid = []
+    for axis, (first, count) in enumerate(zip(lattice.start[::-1], lattice.shape[::-1], strict=True)):
+        step = lattice.depth_step if axis == 2 else 1.0
+        # align_corners=False: cell n of `count` lies at (2 n + 1) / count - 1, also where there is one cell alone
+        grid.append((2 * (points[..., axis] - first) / step + 1) / count - 1)
+    where = torch.stack(grid, -1)[:, :, None, None].to(tokens.dtype)
+    volume = tokens.unflatten(2, lattice.shape[1:]).movedim(-1, 1)  # (B, C', D', H', W')
+    return F.grid_sample(volume, where, align_corners=False)[..., 0, 0].transpose(1, 2)
+
+
+def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+    """The same without gradients: for each point the tokens of the eight cells around it, weighed and summed.
+
+    Channels lie together in memory, which `grid_sample` walks across: it takes many times as long. A point that is
+    not a number gives tokens that are none.
+    """
+    batch, count, _ = points.shape
+    shared = tokens.shape[0] == 1 or tokens.stride(0) == 0  # one volume for all
+    table = (tokens[:1] if shared else tokens).flatten(0, 2)  # (cells, C')
+    cells = torch.zeros(batch, count, 1, dtype=torch.int64, device=tokens.device)
+    weights = torch.ones(batch, count, 1, device=points.device, dtype=points.dtype)
+    for axis, (first, size) in enumerate(zip(lattice.start, lattice.shape, strict=True)):  # z, y, x
+        step = lattice.depth_step if axis == 0 else 1.0
+        place = (points[..., 2 - axis] - first) / step  # in cells of this axis
+        low = place.floor()
+        both = torch.stack([low, low + 1], -1)  # (B, N, 2)
+        hat = (1 - (place.unsqueeze(-1) - both).abs()) * ((both >= 0) & (both < size))
+        weights = (weights.unsqueeze(-1) * hat.unsqueeze(-2)).flatten(2)
+        cells = (cells.unsqueeze(-1) * size + both.nan_to_num(0).clamp(0, size - 1).long().unsqueeze(-2)).flatten(2)
+    if not shared:
+        cells = cells + torch.arange(batch, device=tokens.device)[:, None, None] * (len(table) // batch)
+    weights = weights.flatten(0, 1).to(table.dtype)
+    return F.embedding_bag(cells.flatten(0, 1), table, mode="sum", per_sample_weights=weights).unflatten(
+        0, (batch, count)
+    )

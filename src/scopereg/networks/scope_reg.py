@@ -12,9 +12,9 @@ from scopereg.networks.decoder import CoordinateDecoder, Correspondence, Steerin
 from scopereg.networks.encoders import STRIDE, Encoder, NormName
 from scopereg.networks.fusion import TokenProjection
 from scopereg.networks.lattice import Lattice, pad_to_stride
-from scopereg.networks.looks import place, seen_from
-from scopereg.ops.branches import side_by_side
+from scopereg.networks.passes import place, seen_from
 from scopereg.ops.decode import fit_pose
+from scopereg.ops.replay import side_by_side
 
 
 class NetworkResult(NamedTuple):

@@ -19,7 +19,7 @@ from scopereg.networks.encoders import CHANNELS, STRIDE, Encoder
 from scopereg.networks.folded import FoldedEncoder, can_fold
 from scopereg.networks.fusion import DIRECTIONS, STATES, WIDTH, DirectionalLinear, TokenProjection
 from scopereg.networks.lattice import Lattice, pad_slices, pad_volumes
-from scopereg.networks.looks import place, seen_from
+from scopereg.networks.passes import place, seen_from
 from scopereg.networks.scope_reg import ScopeReg, check_inputs
 from scopereg.ops import coordinate_scan, coordinate_states, directional_scan
 from scopereg.ops.decode import Fit, Gates, Sizes, fit_plane, split_gates, weigh_planes

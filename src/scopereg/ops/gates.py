@@ -44,7 +44,7 @@ def _gate(x: Tensor, low: float, high: float) -> Tensor:
 class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        from scopereg.ops import gate_kernels
+        from scopereg.ops.decode import gradient_kernels as kernels
         from scopereg.ops.scan.triton_backend import on_device
         from scopereg.ops.scan.triton_kernels import launch
 
@@ -53,7 +53,7 @@ class _Gate(torch.autograd.Function):
             x = torch.empty_like(y, dtype=x.dtype).copy_(x)
         with on_device(x):
             grid = (-(-x.numel() // _BLOCK),)
-            launch(gate_kernels.gate_kernel, grid, x, y, x.numel(), low, high, BLOCK=_BLOCK)
+            launch(kernels.gate_kernel, grid, x, y, x.numel(), low, high, BLOCK=_BLOCK)
         ctx.save_for_backward(y)
         ctx.dtype, ctx.range = x.dtype, (low, high)
         return y
@@ -61,7 +61,7 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from scopereg.ops import gate_kernels
+        from scopereg.ops.decode import gradient_kernels as kernels
         from scopereg.ops.scan.triton_backend import on_device
         from scopereg.ops.scan.triton_kernels import launch
 
@@ -71,5 +71,5 @@ class _Gate(torch.autograd.Function):
         found = torch.empty_like(y, dtype=ctx.dtype)
         with on_device(y):
             grid = (-(-y.numel() // _BLOCK),)
-            launch(gate_kernels.slope_kernel, grid, y, gradient, found, y.numel(), *ctx.range, BLOCK=_BLOCK)
+            launch(kernels.gate_gradient_kernel, grid, y, gradient, found, y.numel(), *ctx.range, BLOCK=_BLOCK)
         return found, None, None

@@ -1,4 +1,7 @@
-"""Replay: functions of tensors recorded as CUDA graphs, so that hundreds of launches become one."""
+"""Replay: functions of tensors recorded as CUDA graphs, so that hundreds of launches become one.
+
+Two parts of a recording that do not need each other run at the same time (`side_by_side`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +18,11 @@ from torch import Tensor
 _RUNS_BEFORE = 2  # libraries choose their kernels and allocate their workspaces in the first runs
 _recording = threading.Lock()  # a device records one graph at a time
 
+_BRANCH = 2  # of `side_stream`; the first two belong to recordings and to streaming
+
 Function = Callable[..., tuple[Tensor, ...]]
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 
 @dataclass(frozen=True)
@@ -151,3 +158,28 @@ def _graph_of(function: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CU
 def side_stream(device: torch.device, number: int = 0) -> torch.cuda.Stream:
     """One of a few streams for all: libraries hold memory for every stream that they ever worked on."""
     return torch.cuda.Stream(device)
+
+
+def side_by_side(one: Callable[[], One], other: Callable[[], Other], *shared: Tensor) -> tuple[One, Other]:
+    """What both give. While a CUDA graph is recorded, `one` is on a stream of its own, its backward pass as well.
+
+    Small kernels leave most of a GPU idle: those of `one` fill it. `shared` are the tensors that `one` reads: their
+    memory is not given to others before the recording ends. Elsewhere one is called after the other.
+    """
+    if not _captures(shared):
+        return one(), other()
+    here, aside = torch.cuda.current_stream(), side_stream(shared[0].device, _BRANCH)
+    aside.wait_stream(here)
+    for tensor in shared:
+        tensor.record_stream(aside)
+    with torch.cuda.stream(aside):
+        first = one()
+    second = other()
+    here.wait_stream(aside)
+    return first, second
+
+
+def _captures(shared: tuple[Tensor, ...]) -> bool:
+    if torch.compiler.is_compiling():  # compilers find out for themselves what may run at the same time
+        return False
+    return any(tensor.is_cuda for tensor in shared) and torch.cuda.is_current_stream_capturing()

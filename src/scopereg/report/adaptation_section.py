@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scopereg.evaluation.groups import Group
-from scopereg.evaluation.results import ResultsFile
+from scopereg.evaluation.results import Group, ResultsFile
 from scopereg.evaluation.statistics import Array, mean_interval, signed_rank, success_rate, tail
 from scopereg.evaluation.tables import NOTHING, number
 from scopereg.geometry import SUCCESS_MM

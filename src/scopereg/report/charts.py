@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
-from scopereg.report.axes import (
+from scopereg.report.drawing import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -18,12 +18,6 @@ from scopereg.report.axes import (
     TOP,
     WIDTH,
     Axis,
-    log_axis,
-    percent_axis,
-    plain_axis,
-    zero_axis,
-)
-from scopereg.report.drawing import (
     Box,
     Curve,
     Mark,
@@ -41,6 +35,10 @@ from scopereg.report.drawing import (
     draw_line,
     draw_pieces,
     draw_upright,
+    log_axis,
+    percent_axis,
+    plain_axis,
+    zero_axis,
 )
 
 _TALL = 340  # of charts whose axes have one range

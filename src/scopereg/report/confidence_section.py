@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scopereg.evaluation.groups import START, Group
+from scopereg.evaluation.reliability import Judged, Worth, calibration_curve, kept_curve, rank_correlation, worth
+from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.tables import NOTHING, number
-from scopereg.evaluation.trust import Judged, Worth, calibration_curve, kept_curve, rank_correlation, worth
 from scopereg.geometry import SUCCESS_MM
 from scopereg.registration.confidence import COVERAGE, ENOUGH
 from scopereg.report.charts import agreement_chart, curve_chart, scatter_chart

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scopereg.evaluation.groups import START, Group
+from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
 from scopereg.geometry import SUCCESS_MM
 from scopereg.report.charts import box_chart, curve_chart, share_chart

@@ -6,22 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.compare import choose_reference, compare
-from scopereg.evaluation.groups import START, Group, group_results
-from scopereg.evaluation.results import ResultsFile, find_files, read_files
+from scopereg.evaluation.results import START, Group, ResultsFile, find_files, group_results, read_files
 from scopereg.evaluation.statistics import fold_mean, success_rate, tail
 from scopereg.evaluation.tables import Table
 from scopereg.geometry import SUCCESS_MM
-from scopereg.registration.track_table import is_track
-from scopereg.report import figures, gallery
+from scopereg.io.read_image import content_sha256
+from scopereg.provenance import provenance
+from scopereg.registration.track import is_track
+from scopereg.report import example_frames, figures
 from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence
+from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
-from scopereg.report.provenance_section import add_provenance
-from scopereg.report.scenes import Scenes
-from scopereg.report.sweep_section import Sweep, add_sweeps, read_sweeps
+from scopereg.report.track_page import Sweep, add_sweeps, read_sweeps
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
 
@@ -36,7 +37,7 @@ class Material:
     tables: list[Table]
     reference: str
     styles: dict[str, figures.Style]
-    scenes: Scenes
+    examples: ExampleFrames
     sweeps: list[Sweep]
 
     def of(self, *names: str) -> list[Table]:
@@ -65,13 +66,13 @@ def report_of(
     rows = [row for file in files for row in file.rows]
     if not rows:
         raise ScopeRegError("the files hold no frame", where="results", fix="evaluate at least one case")
-    scenes = Scenes(files, dataset, data)
+    examples = ExampleFrames(files, dataset, data)
     reference = choose_reference(rows, reference)
     groups = group_results(rows, intersect=intersect)
     tables = compare(rows, reference=reference, intersect=intersect, with_published=with_published)
     styles = figures.method_styles([row.method for row in rows], reference)
     shown = _shown(groups, reference, magnitude)
-    return make_page(Material(files, groups, shown, tables, reference, styles, scenes, sweeps))
+    return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps))
 
 
 def sweeps_page(sweeps: Sequence[Sweep]) -> Report:
@@ -199,12 +200,12 @@ def _examples(report: Report, material: Material) -> None:
             report.text(reason)
             continue
         methods = figures.ordered(group, material.styles)
-        for index, rank in gallery.ranked(group.methods[material.reference]).items():
-            gallery.add_strip(report, material.scenes, group, methods, index, rank)
+        for index, rank in example_frames.ranked(group.methods[material.reference]).items():
+            example_frames.add_strip(report, material.examples, group, methods, index, rank)
 
 
 def _failures(report: Report, material: Material) -> None:
-    most = gallery.MOST_FAILURES
+    most = example_frames.MOST_FAILURES
     report.heading(
         "Failures", f"Frames that {material.reference} has wrong by more than {SUCCESS_MM:g} mm, worst first."
     )
@@ -213,7 +214,7 @@ def _failures(report: Report, material: Material) -> None:
         if material.reference not in group.methods:
             report.text(f"{material.reference} has no results here.")
             continue
-        found = gallery.failures(group.methods[material.reference])
+        found = example_frames.failures(group.methods[material.reference])
         count = len(group.methods[material.reference])
         report.text(
             f"{len(found)} of {count} frames" + (f"; the worst {most} are shown." if len(found) > most else ".")
@@ -226,7 +227,7 @@ def _failures(report: Report, material: Material) -> None:
         elif found:
             methods = figures.ordered(group, material.styles)
             for number, index in enumerate(found[:most], start=1):
-                gallery.add_strip(report, material.scenes, group, methods, index, f"failure {number}")
+                example_frames.add_strip(report, material.examples, group, methods, index, f"failure {number}")
 
 
 def _failure_table(report: Report, material: Material, group: Group, indices: Sequence[int]) -> None:
@@ -234,7 +235,7 @@ def _failure_table(report: Report, material: Material, group: Group, indices: Se
     rows = []
     for index in indices:
         row = group.methods[material.reference][index]
-        errors = [gallery.error_text(group.methods[method][index]) for method in methods]
+        errors = [example_frames.error_text(group.methods[method][index]) for method in methods]
         rows.append([row.case, row.patient, str(row.fold), str(row.frame), f"{row.start_mm:.2f} mm", *errors])
     report.table(["case", "patient", "fold", "frame", "start", *methods], rows, style="tight")
 
@@ -258,7 +259,7 @@ def _provenance(report: Report, material: Material) -> None:
 def _no_pictures(material: Material, group: Group) -> str | None:
     if material.reference not in group.methods:
         return f"{material.reference} has no results here."
-    return material.scenes.why_not(group)
+    return material.examples.why_not(group)
 
 
 def _note_others(report: Report, material: Material) -> None:
@@ -292,3 +293,57 @@ _SECTIONS: tuple[Callable[[Report, Material], None], ...] = (
     _sweeps,
     _provenance,
 )
+
+
+_ENVIRONMENT = ("scopereg", "python", "system", "device", "versions")
+
+
+def add_provenance(report: Report, files: Sequence[ResultsFile], sweeps: Sequence[Sweep]) -> None:
+    """Every file with its hash, and what results were made with."""
+    report.heading("Where the numbers come from", "Every file that was read, and what it was made with.")
+    if files:
+        _add_files(report, files)
+    if sweeps:
+        rows = [[str(sweep.path), str(len(sweep.steps)), content_sha256([sweep.path])[:12]] for sweep in sweeps]
+        report.table(["file of a sweep", "frames", "file's hash"], rows, style="tight words")
+    report.facts(provenance())
+
+
+def _add_files(report: Report, files: Sequence[ResultsFile]) -> None:
+    columns = ["file", "method", "dataset", "protocol", "pm", "fold", "frames", "seed", "made", "data", "file's hash"]
+    report.table(columns, [_file_row(file) for file in files], style="tight words")
+    alike: dict[str, list[str]] = {}
+    for file in files:
+        found = {key: file.facts[key] for key in _ENVIRONMENT if key in file.facts}
+        alike.setdefault(_environment_text(found), []).append(file.path.name)
+    report.subheading("Environments")
+    rows = [[text, "all files" if len(alike) == 1 else ", ".join(names)] for text, names in alike.items()]
+    report.table(["environment", "files"], rows, style="words")
+    report.subheading("Headers of the files", "All that each file tells, on a click; not printed.")
+    for file in files:
+        report.details(file.path.name, file.facts)
+
+
+def _file_row(file: ResultsFile) -> list[str]:
+    if not file.rows:
+        return [file.path.name, *["–"] * 10]
+    first, facts = file.rows[0], file.facts
+    told = [str(facts.get(key, "–")) for key in ("seed", "made", "data_sha256")]
+    return [
+        file.path.name,
+        first.method,
+        first.dataset,
+        first.protocol,
+        f"{first.magnitude:g}",
+        str(first.fold),
+        str(len(file.rows)),
+        *told[:2],
+        told[2][:12],
+        content_sha256([file.path])[:12],
+    ]
+
+
+def _environment_text(facts: dict[str, Any]) -> str:
+    versions = facts.get("versions", {})
+    plain = [f"{key} {value}" for key, value in facts.items() if key != "versions"]
+    return ", ".join([*plain, *(f"{name} {found}" for name, found in versions.items())]) or "not told"

@@ -6,16 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
+from scopereg.evaluation.tables import NOTHING
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Volume
 from scopereg.provenance import provenance
-from scopereg.registration.notes import image_line
-from scopereg.registration.recording import Recording
-from scopereg.registration.track import STATES, Step, compared, in_words
+from scopereg.registration.reading import Recording, image_line
+from scopereg.registration.track import STATES, Step, compared, in_words, read_track
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span
 from scopereg.report.page import Report
@@ -160,3 +162,69 @@ def _pose_cells(step: Step) -> list[str]:
     numbers = [f"{number:.2f}" for number in _six(step.pose)]
     ok = "" if step.ok is None else ("yes" if step.ok else "no")
     return [str(step.row), f"{step.time_s:.2f}", step.state, *numbers, expected, ok]
+
+
+_COLUMNS = ("sweep", "frames", *STATES, "expected, median", "ok")
+_ERRORS = ("sweep", "way", "frames", "mean", "median", "largest", f"within {SUCCESS_MM:g} mm")
+
+
+class Sweep(NamedTuple):
+    """A sequence that was followed."""
+
+    path: Path  # of its table
+    steps: list[Step]
+
+    @property
+    def name(self) -> str:
+        """The folder tells sweeps apart; the method is that of the first frame that has one."""
+        method = next((step.method for step in self.steps if step.method), "")
+        return f"{self.path.parent.name or self.path.name}" + (f" ({method})" if method else "")
+
+
+def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
+    """Sequences from their tables."""
+    return [Sweep(path, read_track(path)) for path in paths]
+
+
+def add_sweeps(report: Report, sweeps: Sequence[Sweep]) -> None:
+    """Tables of all sweeps and traces of each; nothing where there are none."""
+    if not sweeps:
+        return
+    report.heading(
+        "Sweeps",
+        "Sequences that were followed (scopereg track). Each frame is found by itself and weighed against the motion "
+        "so far: followed where both agree, carried where the frame is not to be believed, lost when that lasts. "
+        "Coloured bands are frames that were not simply followed.",
+    )
+    report.table(_COLUMNS, [_states(sweep) for sweep in sweeps], style="tight")
+    errors = [row for sweep in sweeps for row in _errors(sweep)]
+    if errors:
+        report.subheading("Errors against the tracker")
+        report.table(_ERRORS, errors, style="tight")
+    for sweep in sweeps:
+        report.subheading(sweep.name)
+        if compared(sweep.steps):
+            report.chart(error_trace(sweep.steps))
+        report.chart(trust_trace(sweep.steps))
+
+
+def _states(sweep: Sweep) -> list[str]:
+    counts = Counter(step.state for step in sweep.steps)
+    expected = [step.expected_mm for step in sweep.steps if step.is_placed and math.isfinite(step.expected_mm)]
+    judged = [step.ok for step in sweep.steps if step.ok is not None]
+    return [
+        sweep.name,
+        str(len(sweep.steps)),
+        *(str(counts[state]) for state in STATES),
+        f"{median(expected):.2f} mm" if expected else NOTHING,
+        f"{100 * sum(judged) / len(judged):.0f} %" if judged else NOTHING,
+    ]
+
+
+def _errors(sweep: Sweep) -> list[list[str]]:
+    rows = []
+    for way, errors in compared(sweep.steps).items():
+        near = sum(error <= SUCCESS_MM for error in errors)
+        lengths = [f"{value:.2f} mm" for value in (sum(errors) / len(errors), median(errors), max(errors))]
+        rows.append([sweep.name, way, str(len(errors)), *lengths, f"{100 * near / len(errors):.0f} %"])
+    return rows

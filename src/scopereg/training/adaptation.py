@@ -17,18 +17,18 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, check_content, unit_range
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
-from scopereg.io.volume_files import read_volume
+from scopereg.io.volumes import read_volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import save_changes
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration import model as models
 from scopereg.registration.model import Registrar
-from scopereg.registration.prepared_volume import as_trained
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
     USUAL_VOXELS,
     FieldOfView,
     WorkingGrid,
+    as_trained,
     depth_for,
     isotropic,
 )

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.data.mismatch import Rays, draw_rays, honest_frames
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import (
     MIN_INSIDE,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from scopereg.errors import ScopeRegError
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 PresetName = Literal["fast", "paper"]
 PartsName = Literal["auto", "gates", "decoder", "all"]

@@ -12,8 +12,8 @@ from scopereg import networks
 from scopereg.data.augment import augment_channels, mirror_frames, mirror_volumes
 from scopereg.data.frames import cut_frames, cut_masks, reference_field
 from scopereg.data.mismatch import MismatchOptions, apply_mismatch
-from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.poses import FRAMES_PER_CASE
+from scopereg.data.seeds import generator_for
 from scopereg.data.store import AcquiredFrames, VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, resample_volume, sample_poses

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from scopereg import networks
-from scopereg.data.phantom.anatomy.draws import stream_seed
+from scopereg.data.seeds import stream_seed
 from scopereg.networks.recipe import Batch
 from scopereg.training.losses import total_loss
 from scopereg.training.settings import TrainSettings

@@ -11,8 +11,7 @@ from scopereg.data.examples import case_examples
 from scopereg.data.frames import PROTOCOLS, Protocol, reference_field
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import VolumeSet
-from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
-from scopereg.networks.passes import locate
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, mtre_mm, resample_volume
 
 _VOLUMES_AT_ONCE = 8
 
@@ -54,6 +53,20 @@ def errors_mm(network: nn.Module, examples: Examples, protocol: Protocol, passes
         found.append(mtre_mm(guess, there, volumes.shape[1:], volumes.spacing_mm))
     network.train(training)
     return torch.cat(found)
+
+
+def locate(network: nn.Module, slices: Tensor, volumes: Tensor, passes: int = 1) -> VoxelPoses:
+    """Poses (B, ...) of slices (B, H, W) in volumes (V, D, H, W), B / V slices in a row for each.
+
+    Every pass after the first sees the volume resampled at the pose found so far.
+    """
+    result = network(slices, volumes)
+    found = VoxelPoses(result.rotation, result.translation)
+    for _ in range(passes - 1):
+        own = volumes.repeat_interleave(len(slices) // len(volumes), 0)
+        result = network(slices, resample_volume(own, *found))
+        found = compose_poses(found, VoxelPoses(result.rotation, result.translation))
+    return found
 
 
 def summarise(errors: Tensor) -> dict[str, float]:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scopereg.data.phantom.anatomy.draws import stream_seed
+from scopereg.data.seeds import stream_seed
 from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, open_set
 from scopereg.data.worlds import WorldRanges, draw_worlds
 from scopereg.data.worlds.ranges import Shape, greatest_offset

@@ -12,12 +12,13 @@ from pydicom.dataset import Dataset
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.images import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.header import frame_count, identifiers, number, numbers, pixel_spacing_mm, read_dataset
 from scopereg.io.dicom.pixels import decode_frame
 from scopereg.io.dicom.regions import Region, choose_region, fitted_box
 from scopereg.io.grey import grey_values
-from scopereg.io.spacings import as_pair, given_spacing_note
+from scopereg.io.stored import given_spacing_note
 
 PATIENT = "Patient"  # frame of reference of DICOM's positions
 

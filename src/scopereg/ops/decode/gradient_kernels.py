@@ -1,6 +1,9 @@
 # mypy: disable-error-code="no-untyped-def"
 # Kernel arguments are pointers and integers of the device language, which Python types do not describe.
-"""Backward Triton kernels of the steps of decoding that training takes; imported by `gradients` alone."""
+"""Triton kernels that training takes: the backward passes of decoding, and gates both ways.
+
+Imported by `gradients` and `ops.gates` alone.
+"""
 
 from __future__ import annotations
 
@@ -199,3 +202,19 @@ def _polar_gradient(rotation, gradient, a1, a2, a3, b1, b2, b3, t1, t2, t3, mx, 
         n1 * u + s1 * turn, n2 * u + s2 * turn, n3 * u + s3 * turn,
         n1 * v - r1 * turn, n2 * v - r2 * turn, n3 * v - r3 * turn,
     )  # fmt: skip
+
+
+@triton.jit
+def gate_kernel(x, y, count, low, high, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    tl.store(y + at, _positive(tl.load(x + at, mask=inside, other=0.0).to(tl.float32), low, high), mask=inside)
+
+
+@triton.jit
+def gate_gradient_kernel(y, gradient, found, count, low, high, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    felt = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
+    felt *= _slope(tl.load(y + at, mask=inside, other=1.0), low, high)
+    tl.store(found + at, felt.to(found.dtype.element_ty), mask=inside)

@@ -1,0 +1,175 @@
+"""Forms: the ways to run a network whose speed is compared, each from arrays on the host to a pose on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from scopereg import networks
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.evaluation.cost import Cost, count_parameters, network_cost, published_cost, streaming_cost
+from scopereg.networks.encoders import Stem
+from scopereg.networks.published import forward_as_published
+from scopereg.networks.scope_reg import ScopeReg
+from scopereg.networks.streaming import Precision, Streaming
+from scopereg.ops.replay import Piped
+
+PLANES = 32  # of every volume, as in the paper's table of costs
+FIRST = ("scope-reg", "as published")  # what ratios compare with
+
+
+_BASELINES = ("eureg", "fvr-net", "cu-reg", "dreamreg")
+_VARIANTS = ("cross-attention-heads", "ssvf-heads", "cwcd-heads", "cwcd-kabsch", "tri-plane")  # of the ablation
+
+
+class Method(NamedTuple):
+    """A network and the modes it can be run in."""
+
+    network: str
+    options: dict[str, Any]
+    modes: tuple[str, ...]
+    label: str
+
+
+METHODS = {
+    "scope-reg": Method("scope-reg", {}, ("as published", "forward", "whole", "streaming"), "scope-reg"),
+    # As the models of the package are trained.
+    "scope-reg-3": Method(
+        "scope-reg", {"looks": 3, "matching": True, "reach": 1.75}, ("whole", "streaming"), "scope-reg with 3 looks"
+    ),
+    **{name: Method(name, {}, ("forward",), name) for name in (*_BASELINES, *_VARIANTS)},
+}
+
+
+class Mode(NamedTuple):
+    """One row of the table at each resolution."""
+
+    method: str
+    name: str  # as published, forward, whole or streaming
+
+    @property
+    def label(self) -> str:
+        method = METHODS[self.method]
+        return method.label if len(method.modes) == 1 else f"{method.label}, {self.name}"
+
+
+class Setting(NamedTuple):
+    """Where and on what a mode runs."""
+
+    resolution: int  # pixels along a side
+    device: torch.device
+    precision: Precision = "auto"
+    seed: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return PLANES, self.resolution, self.resolution
+
+    def images(self) -> tuple[Tensor, Tensor]:
+        """A frame (1, H, W) and a volume (D, H, W) on the host."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.rand(1, *self.shape[1:], generator=generator), torch.rand(*self.shape, generator=generator)
+
+    def network(self, method: str) -> nn.Module:
+        """With random weights, on the host: speed does not depend on them."""
+        name, options, *_ = METHODS[method]
+        if "shape" in networks.options(name):
+            options = {**options, "shape": self.shape}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return networks.create(name, **options).eval()
+
+    def streaming(self, network: nn.Module) -> Streaming:
+        assert isinstance(network, ScopeReg)
+        return Streaming(network, self.device, self.precision)
+
+
+class Runnable(NamedTuple):
+    """A mode ready to run."""
+
+    call: Callable[[], Tensor]  # a pose (1, 12) on the host: rotation, translation
+    parameters: int
+    precision: str
+    prepare: Callable[[], object] | None = None  # once per volume, finished when it returns
+
+
+def modes_of(methods: Sequence[str]) -> list[Mode]:
+    """Rows of these methods; what ratios compare with comes first."""
+    if not methods:
+        raise ScopeRegError("no method is named", where="methods=", fix=f"use some of: {', '.join(METHODS)}")
+    for name in methods:
+        if name not in METHODS:
+            raise ScopeRegError(
+                f"unknown method {name!r}{did_you_mean(name, METHODS)}",
+                where="methods=",
+                fix=f"use some of: {', '.join(METHODS)}",
+            )
+    chosen = sorted(dict.fromkeys(methods), key=lambda name: name != FIRST[0])
+    return [Mode(method, mode) for method in chosen for mode in METHODS[method].modes]
+
+
+def make_runnable(mode: Mode, setting: Setting) -> Runnable:
+    """Weights placed and, for streaming, the volume prepared; nothing has run yet on frames."""
+    network = setting.network(mode.method)
+    parameters = count_parameters(network)
+    if mode.name in ("as published", "forward"):
+        return _eager(mode, network.to(setting.device), setting, parameters)
+    streaming, (frame, volume) = setting.streaming(network), setting.images()
+    precision = str(streaming.dtype).removeprefix("torch.")
+    if mode.name == "whole":
+        pipe = Piped(lambda frame, volume: (_pose(streaming.whole(frame, volume)),), setting.device)
+        return Runnable(lambda: pipe(frame, volume)[0], parameters, precision)
+    prepared = streaming.prepare(volume)
+    pipe = Piped(lambda frame: (_pose(streaming.locate(prepared, frame)),), setting.device)
+
+    def prepare() -> object:
+        made = streaming.prepare(volume)
+        synchronise(setting.device)
+        return made
+
+    return Runnable(lambda: pipe(frame)[0], parameters, precision, prepare)
+
+
+def cost_of(mode: Mode, setting: Setting) -> Cost:
+    """What a frame costs, counted on the way through the network; that of `streaming` without its volume."""
+    network = setting.network(mode.method)
+    if mode.name == "forward":
+        return network_cost(network, setting.shape)
+    assert isinstance(network, ScopeReg), mode
+    if mode.name == "as published":
+        return published_cost(network, setting.shape)
+    return streaming_cost(network, setting.shape, prepared=mode.name == "streaming")
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for all that the device was asked to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _eager(mode: Mode, network: nn.Module, setting: Setting, parameters: int) -> Runnable:
+    frame, volume = setting.images()
+    forward: Callable[..., Any] = network
+    if mode.name == "as published":
+        assert isinstance(network, ScopeReg)
+        forward = partial(forward_as_published, network)
+        for module in network.modules():
+            if isinstance(module, Stem):
+                module.blocked = False  # the paper has no blocks
+
+    @torch.inference_mode()
+    def call() -> Tensor:
+        return _pose(forward(frame.to(setting.device), volume[None].to(setting.device))).cpu()
+
+    return Runnable(call, parameters, "float32")
+
+
+def _pose(found: Any) -> Tensor:
+    """What the host wants as one tensor: one copy back."""
+    return torch.cat([found.rotation.float().flatten(1), found.translation.float()], 1)
