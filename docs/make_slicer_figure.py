@@ -25,9 +25,8 @@ import scopereg
 from scopereg import Frame, Volume
 from scopereg.data import phantom
 from scopereg.geometry import sample_poses
-from scopereg.live.loop import Update
+from scopereg.live.loop import Rates, Update
 from scopereg.live.messages import HEADER_BYTES, Message, read_header, read_message, text_of
-from scopereg.live.pace import Rates
 from scopereg.live.publish import messages_of
 from scopereg.registration.result import Result
 

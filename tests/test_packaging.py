@@ -50,7 +50,6 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
         "ops.ssim",
         "networks",
         "training.losses",
-        "training.objectives",
         "evaluation.metrics",
         "data.phantom",
         "data.poses",

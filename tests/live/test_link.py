@@ -12,7 +12,7 @@ import pytest
 from peers import QUICK, Listening, garbage, giant, kill, wrong_crc
 
 from scopereg.live import link as link_module
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters
 from scopereg.live.link import Link, LinkLostError
 from scopereg.live.messages import pack, string_message, text_of
 

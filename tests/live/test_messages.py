@@ -340,7 +340,7 @@ def test_no_body_does_more_than_raise_an_error(kind: str, version: int, data: st
 def test_without_pyigtl_everything_imports_and_what_needs_it_tells_how_to_get_it() -> None:
     verb = {"command", "scene", "status"}  # read volumes and write to terminals
     modules = [path.stem for path in Path(messages.__file__).parent.glob("*.py") if path.stem not in verb]
-    assert {"messages", "connection", "server", "sources", "loop", "publish", "mailbox"} <= set(modules)
+    assert {"messages", "connection", "server", "sources", "loop", "publish", "exchange"} <= set(modules)
     absent = ("pyigtl", "crcmod", "fastcrc", "SimpleITK", "pydicom", "scipy", "rich", "tyro", "starlette", "uvicorn")
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\n"

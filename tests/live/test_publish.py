@@ -21,9 +21,8 @@ from scopereg.images import pose_from_voxels
 from scopereg.io import write_plus_sequence, write_resliced
 from scopereg.io.read_image import read_image
 from scopereg.live.connection import Connection
-from scopereg.live.loop import Loop, Update
+from scopereg.live.loop import Loop, Rates, Update
 from scopereg.live.messages import HEADER_BYTES, Message, frame_of, pose_of, read_header, read_message, text_of
-from scopereg.live.pace import Rates
 from scopereg.live.publish import Publisher, messages_of
 from scopereg.live.server import Server
 from scopereg.live.sources import Reading, open_source
@@ -68,6 +67,7 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
         "ok": True,
         "confidence": 0.874,
         "expected_mm": None,
+        "bound_mm": None,
         "reason": "well lit",
         "light": "green",
         "method": "test",

@@ -10,8 +10,7 @@ import pytest
 from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
-from scopereg.live.loop import Update
-from scopereg.live.pace import Rates
+from scopereg.live.loop import Rates, Update
 from scopereg.live.recorder import Recorder
 from scopereg.registration.result import Result
 

@@ -20,8 +20,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import sample_slice
 from scopereg.images import pose_to_voxels
 from scopereg.io import write_volume
-from scopereg.live.loop import Update
-from scopereg.live.pace import Rates
+from scopereg.live.loop import Rates, Update
 from scopereg.live.publish import Publisher
 from scopereg.live.server import Server
 from scopereg.registration.result import Result

@@ -10,12 +10,10 @@ from ScopeRegLiveLib.report import Report, report_of_status, report_of_text
 
 from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
-from scopereg.live.loop import Update
+from scopereg.live.loop import Rates, Update
 from scopereg.live.messages import HEADER_BYTES, Status, read_header, read_message, text_of
-from scopereg.live.pace import Rates
 from scopereg.live.publish import messages_of
-from scopereg.live.trust import light_of
-from scopereg.registration.result import Result
+from scopereg.registration.result import Assessment, Result
 
 RESULT = Result(Pose.identity(), "scope-reg (echo)", 1.0, 0.5)
 GOOD = replace(RESULT, expected_mm=1.24, confidence=0.93, belongs=True, ok=True)
@@ -52,14 +50,14 @@ def test_the_light_is_that_of_scopereg(frame: Frame, name: str) -> None:
     text, _ = sent(frame, RESULTS[name])
     report = report_of_text(text)
     assert report is not None
-    assert report.light == light_of(RESULTS[name])
+    assert report.light == Assessment.of(RESULTS[name]).light
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_status_says_less_but_never_better(frame: Frame, name: str) -> None:
     _, status = sent(frame, RESULTS[name])
     report = report_of_status(status.code, status.subcode, status.text)
-    assert report.light == light_of(RESULTS[name])
+    assert report.light == Assessment.of(RESULTS[name]).light
     assert report.ok == status.ok
     assert report.reason == status.text
 

@@ -19,14 +19,10 @@ from websockets.sync.client import connect
 from scopereg import cli, io
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.live.trust import light_of
-from scopereg.registration.batch import Row, Task
-from scopereg.registration.poses_table import write_table
-from scopereg.registration.result import Result
-from scopereg.registration.track import Step
-from scopereg.registration.track_table import write_track
-from scopereg.viewer.finished import Images, read_results
-from scopereg.viewer.finished_show import FinishedShow
+from scopereg.registration.batch import Row, Task, write_table
+from scopereg.registration.result import Assessment, Result
+from scopereg.registration.track import Step, write_track
+from scopereg.viewer.finished import FinishedShow, Images, read_results
 from scopereg.viewer.web import WebServer
 
 
@@ -108,7 +104,7 @@ def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool |
     write_track([step], tmp_path / "track.csv")
     for finished in read_results([tmp_path]):
         assert finished.result().belongs is belongs
-        assert light_of(finished.result()) == light
+        assert Assessment.of(finished.result()).light == light
 
 
 def test_images_that_are_missing_or_others_are_told(done: Path, tmp_path: Path) -> None:

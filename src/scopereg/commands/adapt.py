@@ -14,12 +14,12 @@ from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
 from scopereg.errors import ScopeRegError
-from scopereg.registration.default_model import DEFAULT
-from scopereg.training.adaptation.settings import AdaptSettings
-from scopereg.training.progress import duration
+from scopereg.registration.settings import DEFAULT
+from scopereg.training.display import duration
+from scopereg.training.settings import AdaptSettings
 
 if TYPE_CHECKING:
-    from scopereg.training.adaptation.adapter import Adaptation
+    from scopereg.training.adaptation import Adaptation
 
 _COLUMNS = {"mean_mm": "mean mm", "median_mm": "median", "p95_mm": "95 %", "within_3_mm": "in 3 mm"}
 
@@ -45,8 +45,8 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 def run(options: AdaptOptions) -> int:
     """The verb; 130 when it was interrupted."""
     from scopereg.io.volumes import read_volume
-    from scopereg.registration.notes import image_line, reader_notes
-    from scopereg.training.adaptation.adapter import adapt
+    from scopereg.registration.reading import image_line, reader_notes
+    from scopereg.training.adaptation import adapt
 
     if options.volume is None:
         raise ScopeRegError("a volume is needed", where="scopereg adapt", fix="write scopereg adapt VOLUME")

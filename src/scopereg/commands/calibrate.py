@@ -14,7 +14,7 @@ from scopereg.commands.shared import DatasetName, DeviceName, MaybeFile, Positio
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.data.store import VolumeSet
@@ -183,7 +183,7 @@ def _make(
     name: str, registrar: Registrar, options: CalibrateOptions, progress: Callable[[int, int], None]
 ) -> VolumeSet:
     from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.phantoms import make_phantoms
+    from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.worlds.sets import make_worlds
     from scopereg.registration.working_grid import KnownSizes
 

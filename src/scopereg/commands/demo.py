@@ -14,7 +14,7 @@ from rich.table import Table
 from scopereg.commands.shared import AnatomyName, DeviceName, Folder, ProtocolName
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from torch import Tensor

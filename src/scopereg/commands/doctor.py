@@ -26,7 +26,7 @@ EXTRAS = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),
 }
-CORE = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
+CORE = ("torch", "numpy", "SimpleITK", "pydicom", "pillow", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
 
 
 @dataclass(frozen=True)

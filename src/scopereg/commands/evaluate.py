@@ -19,7 +19,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import FrameResult, is_failure, read_results
 from scopereg.evaluation.tables import NOTHING
 from scopereg.progress import counting
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.data.splits import Split
@@ -142,7 +142,7 @@ def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
     """The volumes and their split; phantoms are new patients, so that all of them are a test."""
     from scopereg.data.datasets import load_dataset
     from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.phantoms import make_phantoms
+    from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.data.splits import Split, split_set
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.commands.shared import INTERRUPTED, DeviceName, ImageReading, PageOptions, Positional
@@ -16,19 +20,22 @@ from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 from scopereg.io.files import output_folder
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 from scopereg.viewer.door import is_loopback
 
 if TYPE_CHECKING:
-    from scopereg.live.loop import Loop
+    from scopereg.live.loop import Loop, Update
     from scopereg.live.scene import Plan, Scene
     from scopereg.live.server import Server
     from scopereg.live.sources import Reading
-    from scopereg.live.status import StatusLine
     from scopereg.viewer.live_show import LiveShow
 
 _TICK_S = 0.1
 _MOST_WORKERS = 8
+_BETWEEN_LINES_S = 10.0
+_BETWEEN_LOOKS_S = 0.25
+_STYLES = {"green": "bold green", "amber": "bold yellow", "red": "bold red"}
+_SHOWN = ("registered", "failed", "dropped", "bad_frames", "bad_header", "bad_body", "lost", "listener_errors")
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,8 @@ def run(options: LiveOptions) -> int:
     from scopereg.live.loop import Loop
     from scopereg.live.scene import Scene
     from scopereg.live.sources import open_source
-    from scopereg.registration.notes import image_line, reader_notes
-    from scopereg.registration.start import TRACKER, Start
+    from scopereg.registration.reading import image_line, reader_notes
+    from scopereg.registration.register import TRACKER, Start
 
     _check(options)
     assert options.volume is not None
@@ -118,7 +125,6 @@ def run(options: LiveOptions) -> int:
 def _stream(options: LiveOptions, loop: Loop, scene: Scene, console: Console) -> int:
     """Everything that runs, from its start to its end in good order."""
     from scopereg.commands.page import open_page
-    from scopereg.live.status import StatusLine
 
     with ExitStack() as stack:
         server = _publish(options, loop, stack, console) if options.igtl else None
@@ -271,3 +277,62 @@ def _check(options: LiveOptions) -> None:
         )
     if options.viewer:
         output_folder(options.recordings)  # not when somebody wants to record
+
+
+class StatusLine:
+    """How a stream is doing, kept up to date on a terminal, a line now and then elsewhere; a listener of the loop.
+
+    `waiting` says in words where the source stands, for while no frame comes."""
+
+    def __init__(self, console: Console, waiting: Callable[[], str]) -> None:
+        self._console, self._waiting = console, waiting
+        self._status: Status | None = None
+        self._update: Update | None = None
+        self._said_s = -_BETWEEN_LINES_S
+        self._said = ""
+
+    def __enter__(self) -> StatusLine:
+        if self._console.is_terminal:
+            self._status = self._console.status(self._waiting())
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        line = self._line()
+        if self._update is not None and line.plain != self._said:
+            self._console.print(line)  # how it was in the end
+
+    def __call__(self, update: Update) -> None:
+        """Keep the newest update; nothing is written in the loop's thread."""
+        self._update = update
+
+    def refresh(self) -> None:
+        """Say how it is, if it is time to."""
+        now_s = time.monotonic()
+        between_s = _BETWEEN_LINES_S if self._status is None else _BETWEEN_LOOKS_S
+        if now_s < self._said_s + between_s:
+            return
+        line = self._line()
+        if self._status is not None:
+            self._status.update(line)
+        elif line.plain != self._said:
+            self._console.print(line)
+        self._said_s, self._said = now_s, line.plain
+
+    def _line(self) -> Text:
+        update = self._update
+        if update is None:
+            return Text(self._waiting())
+        light, text = update.assessment.light, update.assessment.text
+        rates = update.rates
+        counters = {name: count for name, count in update.counters.items() if name in _SHOWN and count}
+        counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counters.items())
+        return Text.assemble(
+            (light, _STYLES[light]),
+            f" {text}" if text else "",
+            f"  {rates.frames_per_s:.1f} frames/s, latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
+            f"  {counted}" if counted else "",
+        )

@@ -15,7 +15,7 @@ from scopereg.viewer.door import is_loopback, new_token
 from scopereg.viewer.web import WebServer
 
 if TYPE_CHECKING:
-    from scopereg.viewer.show import Show
+    from scopereg.viewer.hub import Show
 
 
 def open_page(options: PageOptions, show: Show, console: Console) -> WebServer:

@@ -15,12 +15,13 @@ from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, M
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.io.cine import Cine
-    from scopereg.registration.batch import Job, Reading, Row, Workshop
+    from scopereg.registration.batch import Job, Row, Workshop
+    from scopereg.registration.reading import Reading
 
 _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
@@ -111,7 +112,7 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
 def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     """Register one frame, say what was found, write it. Places are checked before any work."""
     from scopereg.registration.batch import write_result
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
 
     targets = _targets(options)
     for path in targets.values():
@@ -148,8 +149,8 @@ def open_workshop(job: Job) -> Workshop:
 
 def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions) -> list[str]:
     """What is to be known of the volume: how it was read, what was done to it, which world it is taken to be in."""
-    from scopereg.registration.notes import reader_notes
-    from scopereg.registration.start import TRACKER
+    from scopereg.registration.reading import reader_notes
+    from scopereg.registration.register import TRACKER
 
     same_world = options.start == TRACKER and options.world is None
     world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
@@ -230,9 +231,8 @@ def _meaning(path: Path, options: RegisterOptions) -> str:
 
 def run_batch(options: RegisterOptions, job: Job) -> int:
     """Locate all frames, write everything, name what failed; 1 if anything did."""
-    from scopereg.registration.batch import in_chunks
-    from scopereg.registration.batch_files import PAGE, TABLE, forget, gather, locate_tasks, write_sequences
-    from scopereg.registration.notes import image_line
+    from scopereg.registration.batch import PAGE, TABLE, forget, gather, in_chunks, locate_tasks, write_sequences
+    from scopereg.registration.reading import image_line
     from scopereg.report.batch_page import make_page
 
     assert options.frame is not None
@@ -272,7 +272,7 @@ def _workers(options: RegisterOptions, frames: int, worth: int) -> int:
 
 
 def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -> None:
-    from scopereg.registration.batch_files import TABLE
+    from scopereg.registration.batch import TABLE
 
     failed = [row for row in rows if row.error]
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")

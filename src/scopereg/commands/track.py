@@ -16,14 +16,13 @@ from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
 from scopereg.progress import counting, say
-from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.track_settings import TrackSettings
+from scopereg.registration.settings import DEFAULT, TrackSettings
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.registration.locator import Locator
-    from scopereg.registration.recording import Recording
-    from scopereg.registration.start import Start
+    from scopereg.registration.reading import Recording
+    from scopereg.registration.register import Start
     from scopereg.registration.track import Step
     from scopereg.registration.tracker import Tracker
 
@@ -67,9 +66,8 @@ def run(options: TrackOptions) -> int:
     """The verb; 1 if frames could not be read or none was found, 130 if it was interrupted."""
     from scopereg.registration.locator import Locator
     from scopereg.registration.method import parse
-    from scopereg.registration.notes import image_line
-    from scopereg.registration.recording import open_recording
-    from scopereg.registration.start import TRACKER, Start
+    from scopereg.registration.reading import image_line, open_recording
+    from scopereg.registration.register import TRACKER, Start
     from scopereg.registration.tracker import Tracker
     from scopereg.report.track_page import make_page
 
@@ -130,7 +128,7 @@ def _targets(options: TrackOptions, recording: Recording) -> dict[str, Path]:
 
 def _notes(recording: Recording, volume: Volume, locator: Locator, options: TrackOptions) -> list[str]:
     """What is to be known of how files were read, and which world the tracker is taken to be in."""
-    from scopereg.registration.notes import reader_notes
+    from scopereg.registration.reading import reader_notes
 
     same_world = options.tracker and options.world is None
     world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
@@ -139,8 +137,7 @@ def _notes(recording: Recording, volume: Volume, locator: Locator, options: Trac
 
 def _follow(recording: Recording, tracker: Tracker, truth: Start | None, table: Path) -> list[Step]:
     """The steps; at Ctrl-C those up to then. The table is written however this ends."""
-    from scopereg.registration.track import follow
-    from scopereg.registration.track_table import write_track
+    from scopereg.registration.track import follow, write_track
 
     steps: list[Step] = []
     stopped: list[bool] = []

@@ -39,8 +39,7 @@ class ViewOptions(ImageReading, PageOptions):
 
 def run(options: ViewOptions) -> int:
     """The verb; it ends with Ctrl-C or SIGTERM, or when the page is written."""
-    from scopereg.viewer.finished import Images, read_results
-    from scopereg.viewer.finished_show import FinishedShow
+    from scopereg.viewer.finished import FinishedShow, Images, read_results
 
     if not options.results:
         raise ScopeRegError("results are needed", where="scopereg view", fix="write scopereg view pose.json")

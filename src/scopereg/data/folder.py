@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder, listed
+from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, centred_start, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import is_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
 from scopereg.io.read_image import FORMATS, ImageFile, ImageHeader, read_header, read_image

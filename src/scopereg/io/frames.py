@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -18,6 +17,7 @@ from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
+from scopereg.io.pictures import read_picture
 from scopereg.io.plus import Matrix
 from scopereg.io.plus_sequence import read_plus_cine
 from scopereg.io.read_image import FORMATS, quiet_itk, read_image
@@ -82,19 +82,12 @@ def _read_picture(path: Path, spacing_mm: float | Sequence[float] | None) -> Cin
     if spacing_mm is None:
         raise ScopeRegError("a picture does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
     spacing = as_pair(spacing_mm, "read_frame(spacing_mm)")
-    try:
-        with quiet_itk():
-            image = sitk.ReadImage(str(path))
-    except RuntimeError:
-        raise ScopeRegError(
-            "it cannot be read as a picture: damaged, or not what its ending says",
-            where=str(path),
-            fix="copy or export it again",
-        ) from None
-    pixels = sitk.GetArrayFromImage(image)
-    colours = image.GetNumberOfComponentsPerPixel() > 1
-    grey = grey_values(pixels, str(path), colours=colours)
-    return _of_planes(grey if image.GetDimension() == 3 else grey[None], path, spacing, {"spacing_from": "given"})
+    pixels = read_picture(path)
+
+    def decode(page: int) -> npt.NDArray[np.float32]:
+        return grey_values(pixels[page], str(path), colours=pixels.ndim == 4)
+
+    return Cine(path, len(pixels), spacing, decode, facts={"spacing_from": "given"})
 
 
 def _read_planes(path: Path, given: float | Sequence[float] | None) -> Cine:

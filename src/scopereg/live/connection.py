@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters
 from scopereg.live.link import Link, LinkLostError, Timing
 from scopereg.live.messages import Message, request_status, require_pyigtl
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from scopereg.errors import ScopeRegError
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters
 from scopereg.live.messages import HEADER_BYTES, LARGEST_BODY, Header, Message, MessageError, read_header, read_message
 
 SEND_BUFFER = 2**18  # bytes that the system may hold back: more would be frames of the past for a slow reader

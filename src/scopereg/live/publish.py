@@ -5,7 +5,7 @@
 | TRANSFORM | ImageToVolume | the pose, between RAS spaces: for an image in its own mm |
 | IMAGE | Image_Volume | the frame in its place: needs no transform |
 | IMAGE | Cut_Volume | if wanted, the volume cut at that place |
-| STATUS | Registration | code 1 if the result may be believed, else 2; subcode the confidence in %; text, reason |
+| STATUS | Registration | code 1 if the result is reliable, else 2; subcode the confidence in %; text, reason |
 | STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
 
 The subcode is 0 only where the frame is not of the volume or was not found, so that a STATUS alone tells the light.
@@ -19,9 +19,8 @@ import threading
 
 import numpy as np
 
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.loop import Update
-from scopereg.live.mailbox import Mailbox
 from scopereg.live.messages import (
     FAILED,
     OK,
@@ -32,8 +31,7 @@ from scopereg.live.messages import (
     transform_message,
 )
 from scopereg.live.server import Server
-from scopereg.live.trust import Light, Trust, light_of, trust_in
-from scopereg.registration.result import Result
+from scopereg.registration.result import Assessment, Result
 
 STATUS_NAME, TEXT_NAME, CUT_NAME = "Registration", "RegistrationInfo", "Cut_Volume"
 
@@ -68,7 +66,7 @@ class Publisher:
 
 def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
     """The messages of an update, all with the time of the frame."""
-    trust = trust_in(update.result, update.error)
+    assessment = update.assessment
     packed = []
     if update.result is not None:
         pose = update.result.pose
@@ -77,20 +75,20 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
         if cut and update.result.volume is not None:
             values = _cut(update.result, update)
             packed.append(image_message(update.frame, pose, name=CUT_NAME, values=values, time_s=update.time_s))
-    packed.append(status_message(status_of(trust, light_of(update.result)), name=STATUS_NAME, time_s=update.time_s))
-    packed.append(string_message(_as_json(update, trust), name=TEXT_NAME, time_s=update.time_s))
+    packed.append(status_message(status_of(assessment), name=STATUS_NAME, time_s=update.time_s))
+    packed.append(string_message(_as_json(update, assessment), name=TEXT_NAME, time_s=update.time_s))
     return packed
 
 
-def status_of(trust: Trust, light: Light) -> Status:
-    """Trust as a STATUS: what nobody judged is not to be believed either, and its title says so.
+def status_of(assessment: Assessment) -> Status:
+    """An assessment as a STATUS: what nobody judged is not reliable either, and its title says so.
 
     A confidence of 0 % stands for a red light, so any other light is sent with 1 % at least.
     """
-    least = 0 if light == "red" else 1
-    percent = max(least, round(100 * (trust.confidence or 0.0)))
-    title = {True: "OK", False: "NOT OK", None: "NOT JUDGED"}[trust.ok]
-    return Status(OK if trust.ok else FAILED, percent, title, trust.text)
+    least = 0 if assessment.light == "red" else 1
+    percent = max(least, round(100 * (assessment.confidence or 0.0)))
+    title = {True: "OK", False: "NOT OK", None: "NOT JUDGED"}[assessment.ok]
+    return Status(OK if assessment.ok else FAILED, percent, title, assessment.text)
 
 
 def _cut(result: Result, update: Update) -> np.ndarray:
@@ -103,12 +101,10 @@ def _cut(result: Result, update: Update) -> np.ndarray:
     return np.asarray(sitk.GetArrayFromImage(resliced_image(result.volume, update.frame, result.pose))[0])
 
 
-def _as_json(update: Update, trust: Trust) -> str:
+def _as_json(update: Update, assessment: Assessment) -> str:
     facts = {
         "number": update.number,
-        **trust._asdict(),
-        "light": light_of(update.result),
-        "method": update.result.method if update.result is not None else None,
+        **assessment._asdict(),
         "latency_ms": round(update.latency_ms, 1),
         "frames_per_s": round(update.rates.frames_per_s, 1),
     }

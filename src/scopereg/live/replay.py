@@ -11,8 +11,7 @@ from typing import NamedTuple
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.io.cine import Cine
-from scopereg.live.counters import Counters
-from scopereg.live.mailbox import Mailbox
+from scopereg.live.exchange import Counters, Mailbox
 
 USUAL_RATE_HZ = 25.0  # of frames whose file tells no times
 LONGEST_GAP_S = 2.0  # between two times of a file; a longer one is an interruption that nobody wants to sit through

@@ -9,9 +9,8 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from scopereg.errors import ScopeRegError
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.link import Link, LinkLostError, Timing
-from scopereg.live.mailbox import Mailbox
 from scopereg.live.messages import OK, Message, Status, require_pyigtl, status_message
 
 PORT = 18944  # of OpenIGTLink

@@ -14,9 +14,8 @@ from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.io.cine import Cine
 from scopereg.io.plus import Matrix
 from scopereg.live.connection import Connection
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.link import Timing
-from scopereg.live.mailbox import Mailbox
 from scopereg.live.messages import Message, frame_of
 from scopereg.live.replay import Arrival, Replay
 from scopereg.live.server import PORT
@@ -189,7 +188,7 @@ def _file(path: Path, reading: Reading) -> Sequence[Callable[[], Cine]]:
 
 def _folder(path: Path, reading: Reading) -> Sequence[Callable[[], Cine]]:
     """The files of a folder in order; they are opened one at a time, but one must be readable now."""
-    from scopereg.registration.batch import find_files
+    from scopereg.registration.reading import find_files
 
     if not path.is_dir():
         raise ScopeRegError("there is no such folder", where=str(path), fix="check the name")

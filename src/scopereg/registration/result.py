@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose
+from scopereg.geometry import Pose, target_points
+from scopereg.images import Frame
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
     from scopereg.images import Frame, Volume
     from scopereg.io.transforms import Convention
     from scopereg.viewer.page import Shown
+
+
+Light = Literal["green", "amber", "red"]
 
 
 class RegistrationError(ScopeRegError):
@@ -106,6 +113,58 @@ class Result:
         return show([self])
 
 
+class Assessment(NamedTuple):
+    """A result in the words that pages, 3D Slicer and terminals show; what a method does not tell is None, or empty.
+
+    Made here alone, also for a frame that was not found, which has no result.
+    """
+
+    light: Light  # green: reliable. Amber: likely wrong, or nobody can tell. Red: not of this volume, or not found
+    ok: bool | None  # None: nobody judged it, since the method is not calibrated
+    confidence: float | None  # 0 to 1
+    expected_mm: float | None
+    bound_mm: float | None
+    reason: str
+    method: str
+
+    @classmethod
+    def of(cls, result: Result | None, error: ScopeRegError | None = None) -> Assessment:
+        """That of a result, or of the error in its place; where nothing was found, nothing is ok."""
+        if result is None:
+            return cls("red", False, None, None, None, _line(error.what) if error is not None else "no result", "")
+        light: Light = "red" if result.belongs is False else "green" if result.ok else "amber"
+        confidence, expected_mm, bound_mm = map(_number, (result.confidence, result.expected_mm, result.bound_mm))
+        return cls(light, result.ok, confidence, expected_mm, bound_mm, _line(result.reason), result.method)
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        parts = [
+            "" if self.confidence is None else f"confidence {self.confidence:.2f}",
+            "" if self.expected_mm is None else f"expected error {self.expected_mm:.1f} mm",
+            self.reason,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def _line(text: str) -> str:
+    """Words of several lines in one."""
+    return " ".join(text.split())
+
+
 def _number(value: float) -> float | None:
     """JSON has no NaN."""
     return value if math.isfinite(value) else None
+
+
+def apart_mm(frame: Frame, one: Pose | None, other: Pose | None) -> float:
+    """Mean distance of a frame's five targets (as in mTRE) under two poses; NaN where one is missing."""
+    if one is None or other is None:
+        return math.nan
+    targets = target_points(frame.shape, dtype=torch.float64).numpy() * (*frame.spacing_mm, 0.0) + frame.centre_mm
+    return float(np.linalg.norm(one.apply(targets) - other.apply(targets), axis=-1).mean())
+
+
+def confidence_of(similarity: float) -> float:
+    """How alike frame and volume are at the pose, 0 to 1; a frame that shares nothing with the volume has none."""
+    return max(similarity, 0.0) if math.isfinite(similarity) else 0.0

@@ -15,7 +15,7 @@ from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, cine_of
-from scopereg.registration.notes import image_line
+from scopereg.registration.reading import image_line
 from scopereg.registration.result import Result
 from scopereg.report.charts import Series, line_chart
 from scopereg.report.page import Picture, Report

@@ -22,8 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from scopereg.errors import ScopeRegError
 from scopereg.viewer.door import Door, Refusal, visitor_of
-from scopereg.viewer.hub import Hub, Page
-from scopereg.viewer.show import Show
+from scopereg.viewer.hub import Hub, Page, Show
 from scopereg.viewer.uploads import receive_upload
 
 LONGEST_MESSAGE = 4096  # letters of what a page may ask

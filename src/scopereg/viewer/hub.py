@@ -7,15 +7,43 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
-from scopereg.viewer.show import Show
+from scopereg.live.exchange import Counters
+from scopereg.viewer.voxels import Voxels
 
 MOST_PAGES = 32
 _LOOK_S = 0.25  # how often the state is looked at, besides when something is known to have changed
 _COUNT_S = 1.0  # how often pages hear of counters alone
 _CHANGING = ("counters", "recording")  # parts of the state that change with every frame
+
+
+class Show(Protocol):
+    """Something to look at. Any thread may call anything; nothing takes long but `do` and `load`."""
+
+    counters: Counters  # what pages did, and what went wrong with them; the server counts here
+
+    def state(self) -> dict[str, Any]:
+        """All that a page must know besides the pictures, ready for JSON; see `base_state`."""
+
+    def voxels(self) -> Voxels | None:
+        """The volume that is shown now."""
+
+    def packet(self) -> tuple[int, bytes] | None:
+        """The newest picture: a number that rises with every new one, and its packet. None while there is none."""
+
+    def do(self, request: Mapping[str, Any]) -> str:
+        """What a page asks for, such as {"do": "pause"}; a word on what was done, or a ScopeRegError."""
+
+    def load(self, path: Path, name: str) -> None:
+        """Show another volume from a file that an upload left; a ScopeRegError if it is none. The file may go then."""
+
+    @property
+    def largest_upload(self) -> int:
+        """Bytes; 0 where nothing may be uploaded."""
 
 
 class Socket(Protocol):

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.io.volumes import read_volume
-from scopereg.live.counters import Counters
+from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
 from scopereg.viewer.foreign import check_foreign, ending_of
-from scopereg.viewer.packets import live_facts, packet_of
-from scopereg.viewer.show import base_state
+from scopereg.viewer.packets import base_state, live_facts, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
 SEQUENCE = ".igs.mha"

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from scopereg import __version__
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, unit_range
 from scopereg.live.loop import Update
-from scopereg.live.trust import light_of, trust_in
-from scopereg.registration.result import Result
+from scopereg.registration.result import Assessment, Result
 
 LONGEST_SIDE = 256  # pixels of a picture that is sent: more than a screen shows of it
 
@@ -46,7 +46,7 @@ def packet_of(
         "frame": {"shape": list(pixels.shape), "pixel_to_image": flat(pixel_to_image), "name": name},
         "image_to_volume": None if result is None else flat(result.pose.matrix),
         "evidence": None if evidence is None else {"shape": list(evidence.shape)},
-        **verdict_of(result, error),
+        **Assessment.of(result, error)._asdict(),
         **(more or {}),
     }
     head = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
@@ -71,18 +71,27 @@ def live_facts(update: Update, error_mm: float = math.nan) -> dict[str, Any]:
     }
 
 
-def verdict_of(result: Result | None, error: ScopeRegError | None = None) -> dict[str, Any]:
-    """Whether the pose may be believed, in the words of the header."""
-    trust = trust_in(result, error)
-    return {
-        "light": light_of(result),
-        "ok": trust.ok,
-        "confidence": trust.confidence,
-        "expected_mm": trust.expected_mm,
-        "bound_mm": None if result is None else number(result.bound_mm),
-        "reason": trust.reason,
-        "method": "" if result is None else result.method,
+def base_state(mode: str, **facts: Any) -> dict[str, Any]:
+    """A state with every part that a page expects; `facts` in place of what is usual."""
+    usual: dict[str, Any] = {
+        "type": "state",
+        "version": __version__,
+        "mode": mode,
+        "volume": None,
+        "volumes": [],
+        "source": "",
+        "method": "",
+        "can": [],
+        "paused": False,
+        "recording": None,
+        "recorded": [],
+        "finished": False,
+        "counters": {},
+        "last_fault": "",
+        "results": None,
     }
+    assert set(facts) <= set(usual), set(facts) - set(usual)
+    return {**usual, **facts}
 
 
 def picture_of(frame: Frame) -> tuple[Bytes, npt.NDArray[np.float64]]:

@@ -15,18 +15,15 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
 from scopereg.io.files import write_text
 from scopereg.io.stored import StoredFrame, StoredVolume
-from scopereg.viewer.packets import number, packet_of, verdict_of
-from scopereg.viewer.show import base_state
+from scopereg.registration.result import Assessment, Result
+from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import voxels_of
-
-if TYPE_CHECKING:
-    from scopereg.registration.result import Result
 
 _STATIC = files("scopereg") / "viewer" / "static"
 _IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]+) \}|\* as (?P<all>\w+)) from "\./(?P<module>\w+)\.js";\n', re.M)
@@ -79,7 +76,9 @@ def page_html(results: Sequence[Result], *, names: Sequence[str] = (), volume: s
         "page",
         volume=voxels.state(),
         method=" / ".join(dict.fromkeys(result.method for result in results)),
-        results=[{"name": label, **verdict_of(result)} for label, result in zip(labels, results, strict=True)],
+        results=[
+            {"name": label, **Assessment.of(result)._asdict()} for label, result in zip(labels, results, strict=True)
+        ],
     )
     packets = [_packet(result, row, labels[row]) for row, result in enumerate(results)]
     data = {

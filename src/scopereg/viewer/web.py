@@ -12,7 +12,7 @@ from scopereg.viewer.door import Door
 
 if TYPE_CHECKING:
     from scopereg.viewer.app import Site
-    from scopereg.viewer.show import Show
+    from scopereg.viewer.hub import Show
 
 PORT = 8765
 _LONGEST_FRAME = 2**16  # bytes of a message of a page beyond which its connection is ended
