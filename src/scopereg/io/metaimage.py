@@ -150,7 +150,8 @@ def _encoded(
 ) -> bytes:
     """A whole file; fields on the layout of the pixels give way to what they are."""
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    content = zlib.compress(array, 2) if compressed else array.tobytes()
+    content = array.tobytes()
+    content = zlib.compress(content, 2) if compressed else content
     sizes = array.shape[: array.ndim - (channels > 1)][::-1]
     layout = {
         "ObjectType": "Image",
@@ -192,6 +193,8 @@ def _parsed(file: IO[bytes], path: Path) -> _Header:
         while file.tell() < _LONGEST_HEADER and (line := header_line(file, path)) is not None:
             name, mark, value = (part.strip() for part in line.partition("="))
             if not mark and name:
+                if not file.read(1):
+                    break  # cut short in the middle of a word
                 raise fields.error(f"its header holds a line that is no field: {name[:60]!r}")
             match = _FRAME_FIELD.fullmatch(name)
             if match and match[2] in frames.setdefault(int(match[1]), {}):

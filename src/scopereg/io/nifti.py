@@ -102,7 +102,8 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
     dtype = _dtype(fields, path)
     shape = (components, *size[::-1]) if components > 1 else size[::-1]
     start = _voxel_offset(fields, path)
-    packed = Packed(path, shape, dtype, encoding, **({"skip": start} if encoding == GZIP else {"start": start}))
+    begin, skip = (0, start) if encoding == GZIP else (start, 0)
+    packed = Packed(path, shape, dtype, encoding, begin, skip)
     axes = len(size)
     turned = np.eye(axes)
     turned[: min(axes, 3), : min(axes, 3)] = direction[: min(axes, 3), : min(axes, 3)]

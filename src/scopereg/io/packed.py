@@ -94,7 +94,12 @@ class Packed:
         if self.encoding in _WINDOWS and self.promised + self.skip > _MOST_TO_ONE * max(held, 0):
             raise self._cut_short(f"{max(held, 0)} bytes cannot unpack to {self.promised}")
         if told is not None and told != (self.promised + self.skip) % 2**32:
-            raise self._cut_short(f"it unpacks to {told} of {self.promised + self.skip} bytes, or goes on after them")
+            raise ScopeRegError(
+                "it is damaged or cut short, or something follows its voxels: by its last bytes it unpacks to "
+                f"{told} bytes, by its header to {self.promised + self.skip}",
+                where=self.where,
+                fix=GET_AGAIN,
+            )
 
     def _told_length(self) -> int:
         """Bytes that a gzip file unpacks to, modulo 2**32, by its last four."""

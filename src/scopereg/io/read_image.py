@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.io import metaimage, nifti, nrrd
+from scopereg.io.files import atomic_path
 from scopereg.io.formats import Format, ImageFile, ImageHeader
 from scopereg.io.packed import Packed
 
@@ -92,6 +93,21 @@ def read_header(path: Path | str, *, detached: bool = True) -> ImageHeader:
         raise ScopeRegError("there is no such file", where=str(path), fix="check the name and the folder")
     one = format_of(path)
     return one.read_header(path, detached and one.detached)
+
+
+def write_image(image: ImageFile, path: Path | str) -> Path:
+    """Write a volume (z, y, x), whole or not at all; the format follows the file's ending."""
+    path = Path(path)
+    write = format_of(path, written=True).write
+    if write is None or not path.name.endswith(endings(written=True)):
+        raise ScopeRegError(
+            f"unknown ending {path.suffix!r}",
+            where=str(path),
+            fix=f"use an ending in lower case: {', '.join(endings(written=True))}",
+        )
+    with atomic_path(path) as temporary:
+        write(temporary, image)
+    return path
 
 
 def check_length(path: Path) -> None:
