@@ -217,7 +217,8 @@ def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object
 
 def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> Report:
     from scopereg.geometry import SUCCESS_MM
-    from scopereg.report.charts import Series, line_chart
+    from scopereg.report.charts import line_chart
+    from scopereg.report.drawing import DASHED, Series
     from scopereg.report.page import Report
 
     network, classical = outcomes
@@ -241,9 +242,9 @@ def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object],
     )
     report.heading("Error along the sweep", "Mean distance over the frame's centre and four corners.")
     lines = [
-        Series("before", [r.start_mm for r in network.rows], "#7f8a96", dashed=True),
-        Series(NETWORK, [r.error_mm for r in network.rows], "#4cc38a"),
-        Series(CLASSICAL, [r.error_mm for r in classical.rows], "#f2b155"),
+        Series("before", [r.start_mm for r in network.rows], "var(--none)", DASHED),
+        Series(NETWORK, [r.error_mm for r in network.rows], "var(--c0)"),
+        Series(CLASSICAL, [r.error_mm for r in classical.rows], "var(--c1)"),
     ]
     mark = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
     report.chart(line_chart(lines, x_label="frame of the sweep", y_label="error, mm", mark=mark))
