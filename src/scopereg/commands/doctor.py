@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
-    "eval": ("scipy", "matplotlib"),
+    "eval": ("scipy",),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl", "fastcrc"),

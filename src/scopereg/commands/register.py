@@ -11,7 +11,16 @@ from rich.console import Console
 
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
-from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, MaybeFile, PoseFormat, Positional
+from scopereg.commands.shared import (
+    Agreement,
+    ConventionName,
+    Device,
+    ImageReading,
+    MaybeFile,
+    PoseFormat,
+    Positional,
+    VolumeFile,
+)
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -42,16 +51,14 @@ class RegisterOptions(ImageReading):
 
     frame: Positional[Path | None] = None
     """File of the frame or cine, or a folder of them."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: str = DEFAULT
     """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
-    agreement: bool = False
-    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    agreement: Agreement = False
     wide: bool = False
     """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
     start: str | None = None
@@ -72,8 +79,7 @@ class RegisterOptions(ImageReading):
     """Write report.html of a batch."""
     workers: int | None = None
     """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: RegisterOptions) -> int:

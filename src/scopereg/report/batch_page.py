@@ -44,7 +44,7 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     if len(found) > 2:
         report.heading("Similarity", "Frame after frame, of those that were located.")
         values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
-        report.chart(line_chart([Series("similarity", values, "#4cc38a")], x_label="frame", y_label="similarity"))
+        report.chart(line_chart([Series("similarity", values, "var(--c0)")], x_label="frame", y_label="similarity"))
     _add_pictures(report, chosen(found), volume, job)
     _add_poses(report, found)
     report.facts(provenance(device="cpu"))
