@@ -338,7 +338,7 @@ def _versor(part: Part, where: str) -> tuple[Matrix, Matrix]:
     if square > 1 + 1e-9:
         raise ScopeRegError(f"the versor {vector.tolist()} is longer than 1", where=where, fix=_NO_TRANSFORM)
     w, cross = np.sqrt(max(1 - square, 0.0)), np.cross(np.eye(3), vector)
-    turn = np.eye(3) - 2 * w * cross + 2 * cross @ cross
+    turn = np.eye(3) + 2 * w * cross + 2 * cross @ cross
     translation = part.numbers[3:6] if len(part.numbers) >= 6 else np.zeros(3)
     return turn * (part.numbers[6] if len(part.numbers) > 6 else 1.0), translation
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,8 @@ LONGEST_HEAD = 2**16  # bytes of JSON of an answer
 MARK = b"apart-1\n"
 KINDS = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<f4", "<f8")
 _MOST_AXES, _MOST_ARRAYS = 5, 64
+_FOLDERS = "scopereg-apart-"  # in the folder for temporary files, then the number of the parent
+_STALE_S = 3600  # age from which a folder may be of a process that was killed
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMP")
 _RUN = "from scopereg.io.apart.child import main; main()"
 _DAMAGED = "it is damaged or made to do harm: copy or export it again"
@@ -103,7 +106,8 @@ class _Worker:
                 where="sys.executable",
                 fix="run scopereg with the Python that it is installed for",
             )
-        self._folder = Path(tempfile.mkdtemp(prefix="scopereg-"))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDERS}{os.getpid()}-"))
         self._loaded: set[str] = set()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN, str(self._folder)],
@@ -269,6 +273,18 @@ def _environment() -> dict[str, str]:
     few = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"), "1")
     own = {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {name: os.environ[name] for name in _INHERITED if name in os.environ} | few | own
+
+
+def _sweep() -> None:
+    """Remove folders of processes that were killed, and their children with them in the middle of a file."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*-*") if os.name == "posix" else ():
+        owner = folder.name.removeprefix(_FOLDERS).partition("-")[0]
+        with suppress(OSError, ValueError):
+            if time.time() - folder.stat().st_mtime > _STALE_S:
+                try:
+                    os.kill(int(owner), 0)
+                except ProcessLookupError:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 _idle: list[_Worker] = []
