@@ -22,7 +22,7 @@ import scopereg
 from scopereg.commands.calibrate import CalibrateOptions
 from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses

@@ -33,9 +33,9 @@ from scopereg.data.frames import cut_frames, reference_field
 from scopereg.data.grids import inner, regrid, to_uint8
 from scopereg.data.muregpro import load_muregpro
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantom.anatomy.draws import generator_for
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.poses import FRAMES_PER_CASE, evaluation_poses
+from scopereg.data.seeds import generator_for
 from scopereg.data.splits import split_camus, split_patients
 from scopereg.data.store import VolumeSet
 from scopereg.data.tracked import around, start_poses

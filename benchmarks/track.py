@@ -30,8 +30,8 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import say
-from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
+from scopereg.registration.settings import DEFAULT
 from scopereg.registration.tracker import Tracker
 
 ANATOMIES = ("echo", "prostate", "abdomen")

@@ -20,8 +20,8 @@ from scopereg.images import pose_from_voxels
 from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import say
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
+from scopereg.registration.result import apart_mm
 
 BLOCKS, BLOCK, EVERY, SPACING_MM = 5, 10, 2, 1.2
 

@@ -38,9 +38,8 @@ from scopereg.images import centre_pose
 from scopereg.io.files import write_sheet
 from scopereg.progress import counting, say
 from scopereg.provenance import device_name, library_versions, tensors_sha256
-from scopereg.registration.identity import IDENTITY
 from scopereg.registration.method import CLASSICAL, Method, create
-from scopereg.registration.prepared import Found
+from scopereg.registration.prepared import IDENTITY, Found
 from scopereg.registration.result import Result
 
 TABLE = Path(__file__).with_suffix(".csv")

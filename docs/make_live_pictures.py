@@ -29,7 +29,7 @@ from scopereg.io import write_plus_sequence
 from scopereg.live.loop import Loop
 from scopereg.live.scene import Plan, Scene
 from scopereg.live.sources import Reading, open_source
-from scopereg.registration.start import TRACKER, Start
+from scopereg.registration.register import TRACKER, Start
 from scopereg.viewer.live_show import LiveShow, Rooms
 from scopereg.viewer.web import WebServer
 

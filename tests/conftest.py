@@ -6,12 +6,12 @@ import os
 import signal
 from collections.abc import Iterator
 
-import jaxtyping
-import pytest
-
 # Before torch and numpy are imported, and inherited by the processes that tests start: threads of several processes
 # on the same cores wait for each other, and sums in one order let runs be compared bit by bit.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import jaxtyping  # after that: it imports numpy
+import pytest
 
 # Jobs in the background of a shell ignore Ctrl-C, and so do all processes that they start: tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

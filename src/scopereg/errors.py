@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -37,3 +37,9 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`, did you mean 'x'?` for the nearest choice, or nothing."""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
     return f", did you mean {near[0]!r}?" if near else ""
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names for a message, the first few of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

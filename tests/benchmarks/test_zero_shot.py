@@ -20,7 +20,7 @@ from zero_shot_table import markdown
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import sample_poses, sample_slice
-from scopereg.registration.refined import PreparedRefinement
+from scopereg.registration.refine import PreparedRefinement
 from scopereg.registration.result import RegistrationError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

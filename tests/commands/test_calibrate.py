@@ -14,17 +14,17 @@ import scopereg
 from scopereg.cli import main
 from scopereg.commands import calibrate as verb
 from scopereg.commands.calibrate import CalibrateOptions
-from scopereg.data import phantoms
 from scopereg.data.examples import case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom import sets as phantom_sets
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import sets
 from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import read_calibration
+from scopereg.registration.confidence import SIGNS
 from scopereg.registration.model import Registrar
-from scopereg.registration.signs import SIGNS
 from scopereg.registration.working_grid import KnownSizes
 
 SHAPE = (32, 64, 64)
@@ -55,7 +55,7 @@ def test_the_verb_writes_a_calibration_of_the_model(
     )
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: seen)
     monkeypatch.setattr(
-        phantoms, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
+        phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
     target = tmp_path / "new" / "echo.calibration.json"
     assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
@@ -80,7 +80,7 @@ def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
     both = {"network": signs, "refined": signs}, {"network": errors, "refined": errors}
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
     monkeypatch.setattr(
-        phantoms, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
+        phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
     assert main(["calibrate", str(weights), "echo", "--device", "cpu"]) == 0
     assert scopereg.load(weights, device="cpu").calibration is not None
@@ -103,7 +103,7 @@ def test_one_calibration_rests_on_several_datasets(
         return make_phantoms(name, 1, frames=1, magnitude=2, shape=(16, 32, 32))
 
     monkeypatch.setattr(calibrate, "observe", seen)
-    monkeypatch.setattr(phantoms, "make_phantoms", small)
+    monkeypatch.setattr(phantom_sets, "make_phantoms", small)
     target = tmp_path / "all.calibration.json"
     assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
     said = capsys.readouterr().out

@@ -28,8 +28,8 @@ from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
 from scopereg.registration.result import Result
+from scopereg.registration.search import Windows
 from scopereg.registration.session import Session
-from scopereg.registration.windows import Windows
 
 TOKEN = "a-good.token_1"
 FRAMES = 12

@@ -25,10 +25,10 @@ from scopereg.io import stored
 from scopereg.io.cine import Cine
 from scopereg.io.pictures import png_bytes
 from scopereg.provenance import tensors_sha256
-from scopereg.registration import batch, batch_files
-from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.poses_table import COLUMNS, read_table
+from scopereg.registration import batch, reading
+from scopereg.registration.batch import COLUMNS, read_table
 from scopereg.registration.result import Result
+from scopereg.registration.settings import DEFAULT
 from scopereg.report.batch_page import SHOWN, chosen
 
 Case = Any  # of conftest.py
@@ -218,15 +218,15 @@ def test_an_interrupted_batch_leaves_whole_files_and_an_honest_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny(tmp_path, 12)
-    calls = []
+    calls, do_chunk = [], batch.do_chunk
 
     def interrupted(job: batch.Job, tasks: list[batch.Task]) -> list[batch.Row]:
         calls.append(tasks)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return batch.do_chunk(job, tasks)
+        return do_chunk(job, tasks)
 
-    monkeypatch.setattr(batch_files, "do_chunk", interrupted)
+    monkeypatch.setattr(batch, "do_chunk", interrupted)
     out = tmp_path / "out"
     words = [tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, "--spacing", "1", "--method", "start"]
     assert register(*words, "--workers", 1) == 130
@@ -371,7 +371,7 @@ def test_a_batch_hashes_its_volume_once_and_opens_its_sequence_once_for_frames_a
         return io.read_cine(path, **options)
 
     monkeypatch.setattr(stored, "tensors_sha256", counted_hash)
-    monkeypatch.setattr(batch, "read_cine", counted_opening)
+    monkeypatch.setattr(reading, "read_cine", counted_opening)
     batch.cine_of.cache_clear()
     batch.workshop.cache_clear()
     cine, out = case.folder / "cine.dcm", tmp_path / "out"

@@ -18,13 +18,11 @@ from scopereg.geometry import Pose
 from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import png_bytes
 from scopereg.registration import track as tracking
-from scopereg.registration.batch import Reading
-from scopereg.registration.distance import apart_mm
-from scopereg.registration.poses_table import ANGLES, TRANSLATION
-from scopereg.registration.recording import open_recording
+from scopereg.registration.batch import ANGLES, TRANSLATION
+from scopereg.registration.reading import Reading, open_recording
+from scopereg.registration.result import apart_mm
 from scopereg.registration.session import Session
-from scopereg.registration.track import Step
-from scopereg.registration.track_table import COLUMNS
+from scopereg.registration.track import COLUMNS, Step
 from scopereg.report.track_page import state_spans
 
 Case = Any  # of conftest.py

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -66,3 +70,18 @@ def test_percentiles_of_the_field_alone_set_the_scale() -> None:
     assert abs(int(pixels[field][5, 0]) - 128) < 3
     with pytest.raises(ScopeRegError, match="empty"):
         to_uint8(np.zeros((4, 4)), inner((4, 4), (0, 0)), "image")
+
+
+def test_bytes_do_not_depend_on_the_number_of_threads() -> None:
+    words = (
+        "import hashlib, numpy as np; from scopereg.data.grids import regrid; "
+        "voxels = np.random.default_rng(0).integers(0, 256, (20, 300, 400)).astype(np.uint8); "
+        "made = regrid(voxels, [0.0, 20.3, 11.1], [19 / 31, 1.7, 1.9], [32, 128, 176]); "
+        "print(hashlib.sha256(made.tobytes()).hexdigest())"
+    )
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    made = {
+        subprocess.check_output([sys.executable, "-c", words], env={**os.environ, **dict.fromkeys(names, count)})
+        for count in ("1", "2", "4")
+    }
+    assert len(made) == 1

@@ -20,8 +20,8 @@ from scopereg.data.mismatch import (
     draw_rays,
     honest_frames,
 )
-from scopereg.data.mismatch.blur import blur_across, blur_down
-from scopereg.data.mismatch.shadows import Shadows, cast_shadows, draw_shadows
+from scopereg.data.mismatch.images import blur_across, blur_down
+from scopereg.data.mismatch.mismatch import Shadows, cast_shadows, draw_shadows
 from scopereg.errors import ScopeRegError
 
 NOTHING = MismatchOptions(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scopereg.data.mismatch import UNSEEN_FAMILIES, Rays, apply_unseen, unseen
-from scopereg.data.mismatch.compression import compress_frames, cosine_basis
+from scopereg.data.mismatch.unseen import compress_frames, cosine_basis
 from scopereg.errors import ScopeRegError
 
 

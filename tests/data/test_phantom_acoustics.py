@@ -17,7 +17,7 @@ from scopereg.data.phantom.acoustics import (
     specular_amplitude,
 )
 from scopereg.data.phantom.anatomy import prostate
-from scopereg.data.phantom.anatomy.tissue import Tissue
+from scopereg.data.phantom.anatomy.base import Tissue
 from scopereg.data.phantom.fan import Fan
 from scopereg.data.phantom.scanner import Scanner
 from scopereg.data.phantom.speckle import sample_periodic, speckle_field

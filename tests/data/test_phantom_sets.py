@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scopereg.data import phantom
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import MIN_INSIDE, inside_fraction

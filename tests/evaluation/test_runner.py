@@ -35,7 +35,7 @@ from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.registration.classical.method import ClassicalMethod
+from scopereg.registration.classical import ClassicalMethod
 from scopereg.registration.confidence import Verdict
 from scopereg.registration.method import create as create_method
 from scopereg.registration.prepared import Found, Prepared

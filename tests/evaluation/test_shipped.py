@@ -12,7 +12,7 @@ import torch
 import scopereg
 from scopereg.data import phantom
 from scopereg.data.examples import CaseExamples, case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet
 from scopereg.evaluation import runner
@@ -22,9 +22,9 @@ from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import weights_file
 from scopereg.registration import method as methods
-from scopereg.registration.identity import Identity
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import create, register_method
+from scopereg.registration.prepared import Identity
 from scopereg.registration.result import Result
 
 SETTINGS = EvaluateSettings("honest", magnitude=6, frames=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopereg.registration.signs import SIGNS
+from scopereg.registration.confidence import SIGNS
 
 
 def synthetic(frames: int, seed: int, names: tuple[str, ...] = SIGNS) -> tuple[np.ndarray, np.ndarray, list[str]]:

@@ -26,13 +26,22 @@ from scopereg.networks.streaming import Located
 from scopereg.networks.weights import save_network
 from scopereg.registration import model as models
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration, signs_of
-from scopereg.registration.confidence import Gauge, conformal_quantile, fit, in_first_half
+from scopereg.registration.confidence import (
+    CHANGES,
+    SIGNS,
+    Gauge,
+    Witness,
+    conformal_quantile,
+    fit,
+    in_first_half,
+    mm_of,
+    with_changes,
+)
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
-from scopereg.registration.refined import RefinedMethod
+from scopereg.registration.refine import RefinedMethod
 from scopereg.registration.result import Result
-from scopereg.registration.signs import CHANGES, SIGNS, Witness, mm_of, with_changes
 
 Case = Any  # of conftest.py
 SHAPE = (32, 64, 64)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from scopereg import Frame, Volume
-from scopereg.registration.evidence import evidence_over
+from scopereg.registration.session import evidence_over
 
 
 def test_evidence_lies_over_the_frame() -> None:

@@ -16,9 +16,9 @@ from scopereg.geometry import Pose, rotation_from_euler_deg, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
-from scopereg.registration.start import Start
+from scopereg.registration.register import Start
+from scopereg.registration.settings import DEFAULT
 from scopereg.registration.working_grid import isotropic
 
 Case = Any  # of conftest.py

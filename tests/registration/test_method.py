@@ -22,7 +22,7 @@ from scopereg.registration.method import Method, MethodName, create, parse, regi
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared import Found, Prepared
-from scopereg.registration.refined import RefinedMethod
+from scopereg.registration.refine import RefinedMethod
 from scopereg.registration.result import RegistrationError, Result
 
 Case = Any  # of conftest.py

@@ -24,9 +24,9 @@ from scopereg.images import Frame, Volume, pose_to_voxels, unit_range
 from scopereg.live.scene import Plan
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, load, names
+from scopereg.registration.settings import DEFAULT
 from scopereg.registration.working_grid import frame_on_grid
 
 

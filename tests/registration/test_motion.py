@@ -7,8 +7,8 @@ import pytest
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.registration.motion import Motion
-from scopereg.registration.track_settings import MotionSettings, TrackSettings
+from scopereg.registration.settings import MotionSettings, TrackSettings
+from scopereg.registration.tracker import Motion
 
 MIDDLE_MM = (30.0, 20.0)
 START = Pose.from_euler_deg((20, -35, 50), (4, -7, 11))

@@ -18,7 +18,7 @@ from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, pose_from_voxels
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import Result
-from scopereg.registration.track_settings import TrackSettings
+from scopereg.registration.settings import TrackSettings
 from scopereg.registration.tracker import Tracked, Tracker
 
 COUNT, RATE = 16, 20

@@ -24,14 +24,12 @@ from scopereg.geometry import Pose, VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import create as create_method
 from scopereg.registration.model import Registrar
-from scopereg.registration.result import Result
+from scopereg.registration.result import Result, apart_mm
+from scopereg.registration.search import WideOptions, Windows, starts
 from scopereg.registration.session import Session
-from scopereg.registration.wide import WideOptions, starts
-from scopereg.registration.windows import Windows
 
 
 class Far(NamedTuple):

@@ -18,16 +18,14 @@ from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, see
 from scopereg.networks import create
 from scopereg.networks.streaming import Streaming
 from scopereg.networks.weights import save_network
-from scopereg.registration import windows
+from scopereg.registration import search
 from scopereg.registration.calibration import BEYOND, largest_offset
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
-from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.result import RegistrationError, Result, apart_mm
+from scopereg.registration.search import WideOptions, Windows, part_corners, starts, window_shape
 from scopereg.registration.session import Session
 from scopereg.registration.tracker import Tracker
-from scopereg.registration.wide import WideOptions, starts
-from scopereg.registration.windows import Windows, part_corners, window_shape
 
 
 class Large(NamedTuple):
@@ -226,7 +224,7 @@ def test_large_windows_are_looked_at_as_parts_of_what_is_encoded_once(
     assert sized.streaming is not None
     looks, depth_stride = Windows(sized, large.volume), sized.streaming.depth_stride
     wanted = len(part_corners(looks.shape, large.volume.shape, depth_stride, WideOptions().step_voxels))
-    monkeypatch.setattr(windows, "_LEAST_PART", 0)
+    monkeypatch.setattr(search, "_LEAST_PART", 0)
     monkeypatch.setattr(Windows, "_look", lambda *_: pytest.fail("windows are encoded"))
     poses, alike = looks._first_look(large.frames[2].array, WideOptions())
     assert len(poses.rotation) == len(alike) == wanted
@@ -253,18 +251,18 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     assert sure is not None
     gauges = {name: replace(gauge, offset=-3.0, limits={}) for name, gauge in sure.gauges.items()}
     model = replace(sized, calibration=replace(sure, gauges=gauges))  # all errors are small
-    search = Locator(large.volume, model).prepared
-    inside = search.volume_for(frame).windows.register(frame, true)  # type: ignore[attr-defined]
+    prepared = Locator(large.volume, model).prepared
+    inside = prepared.volume_for(frame).windows.register(frame, true)  # type: ignore[attr-defined]
     assert inside.ok is True
     assert inside.seen_from is true
     refined = replace(inside, pose=true)
     adapted = Locator(large.volume, replace(model, facts={**model.facts, "window": [40, 64, 64]})).prepared
     assert adapted.volume_for(frame).window.shape == (40, 64, 64)  # type: ignore[attr-defined]
     assert adapted.judge_refined(frame, refined).ok is True
-    alike = [search.judge_refined(frame, refined) for search in (search, adapted)]
+    alike = [one.judge_refined(frame, refined) for one in (prepared, adapted)]
     assert alike[0].signs == pytest.approx(alike[1].signs, abs=1e-4)
-    assert search.volume_for(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
-    far = search.volume_for(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
+    assert prepared.volume_for(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
+    far = prepared.volume_for(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
     assert far.ok is False
     assert "off the middle of the volume" in far.reason
     start = pose_from_voxels(torch.eye(3), torch.tensor([8.0, 0.0, 0.0]), frame, large.phantom)
@@ -284,11 +282,11 @@ def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(sized: Regi
     array = torch.nn.functional.pad(large.phantom.array, [pad] * 6)
     around = Volume(array, 0.8, (np.array(large.phantom.origin_mm) - pad * 0.8).tolist())
     frame, true = large.frames[3], large.truth[3]
-    search = Locator(around, sized).prepared
-    (found,) = search.locate([frame], [None])
+    prepared = Locator(around, sized).prepared
+    (found,) = prepared.locate([frame], [None])
     assert not isinstance(found, ScopeRegError)
     assert found.seen_from is not None
-    first = search.volume_for(frame).session.register(frame)  # type: ignore[attr-defined]
+    first = prepared.volume_for(frame).session.register(frame)  # type: ignore[attr-defined]
     assert found.seen_from.is_close(first.pose)
     assert apart_mm(frame, found.pose, true) < min(2, 0.8 * apart_mm(frame, first.pose, true))
     assert found.ok

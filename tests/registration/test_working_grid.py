@@ -18,13 +18,19 @@ from scopereg.evaluation.runner import locate_case
 from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, unit_range
 from scopereg.registration import working_grid
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
-from scopereg.registration.prepared_volume import case_on_grid
-from scopereg.registration.result import Result
-from scopereg.registration.working_grid import FieldOfView, KnownSizes, WorkingGrid, depth_for, isotropic, padded
+from scopereg.registration.result import Result, apart_mm
+from scopereg.registration.working_grid import (
+    FieldOfView,
+    KnownSizes,
+    WorkingGrid,
+    case_on_grid,
+    depth_for,
+    isotropic,
+    padded,
+)
 
 SIZES = KnownSizes((64, 160), (32, 160), 25.0)
 TURNED = Pose.from_euler_deg((25, -40, 70), (0, 0, 0)).rotation

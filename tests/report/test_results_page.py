@@ -23,8 +23,7 @@ from scopereg.evaluation.results import FrameResult, read_results, write_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.geometry import Pose, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.registration.identity import Identity
-from scopereg.registration.prepared import Found, Prepared
+from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import Result
 from scopereg.report import example_frames
 from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart

@@ -15,8 +15,7 @@ import pytest
 from scopereg.cli import main
 from scopereg.evaluation.results import FrameResult, ResultsFile, group_results, write_results
 from scopereg.geometry import Pose
-from scopereg.registration.track import Step
-from scopereg.registration.track_table import write_track
+from scopereg.registration.track import Step, write_track
 from scopereg.report.adaptation_section import find_pairs
 
 NAN = math.nan

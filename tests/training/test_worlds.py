@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from scopereg.data.examples import case_examples
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import save_set
 from scopereg.data.worlds import WorldBatch, WorldRanges
 from scopereg.errors import ScopeRegError

@@ -19,11 +19,9 @@ from websockets.sync.client import connect
 from scopereg import cli, io
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.registration.batch import Row, Task
-from scopereg.registration.poses_table import write_table
+from scopereg.registration.batch import Row, Task, write_table
 from scopereg.registration.result import Assessment, Result
-from scopereg.registration.track import Step
-from scopereg.registration.track_table import write_track
+from scopereg.registration.track import Step, write_track
 from scopereg.viewer.finished import FinishedShow, Images, read_results
 from scopereg.viewer.web import WebServer
 

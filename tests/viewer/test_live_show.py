@@ -16,7 +16,7 @@ from scopereg import Pose, io
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
 from scopereg.live.scene import Scene
-from scopereg.registration.start import TRACKER, Start
+from scopereg.registration.register import TRACKER, Start
 from scopereg.viewer.live_show import recording_name, volumes_in
 
 

@@ -130,14 +130,15 @@ def _kind_of_image(source: Path, target: Path, options: ConvertOptions) -> Kind:
 
 
 def _check_pair(kind: Kind, source: Path, target: Path) -> None:
+    from scopereg.io.read_image import endings as image_endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
+    images = image_endings(written=True)
     goes_to = {
         "pose": ENDINGS,
-        "volume": FORMATS,
-        "frame": (*FORMATS, *PICTURE),
-        "sequence": (*SEQUENCE, "or, for one frame of it, --index and", *FORMATS, *PICTURE),
+        "volume": images,
+        "frame": (*images, *PICTURE),
+        "sequence": (*SEQUENCE, "or, for one frame of it, --index and", *images, *PICTURE),
     }
     name = target.name.lower()
     endings = SEQUENCE if kind == "sequence" else goes_to[kind]
@@ -177,7 +178,7 @@ def _frame_of(path: Path, options: ConvertOptions) -> Frame:
 
 def _convert_volume(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     from scopereg.io.volumes import read_volume, write_volume
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
 
     volume = read_volume(source, spacing_mm=_sizes(options), index=options.index, series=options.series)
     write_volume(volume, target)
@@ -189,7 +190,7 @@ def _convert_frame(source: Path, target: Path, options: ConvertOptions) -> list[
     from scopereg.images import unit_range
     from scopereg.io.pictures import grey_pixels, png_bytes
     from scopereg.io.placement import write_frame, write_placed_frame
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
 
     cine = _cine_of(source, options)
     frame = cine.only(options.index)
@@ -214,7 +215,7 @@ def _cine_of(source: Path, options: ConvertOptions) -> Cine:
 def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     """A cine or a folder of frames as a PLUS sequence, with the poses of a table or of the files."""
     from scopereg.io.plus_sequence import write_plus_sequence
-    from scopereg.registration.batch import find_files
+    from scopereg.registration.reading import find_files
 
     files = [source]
     if source.is_dir():
@@ -234,7 +235,7 @@ def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> li
 
 
 def _from_table(path: Path, names: Sequence[tuple[str, int]]) -> list[Pose | None]:
-    from scopereg.registration.poses_table import read_table
+    from scopereg.registration.batch import read_table
 
     rows = {(file, index): pose for file, index, pose in read_table(path)}
     missing = [f"{file} frame {index}" for file, index in names if (file, index) not in rows]

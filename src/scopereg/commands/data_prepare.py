@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from scopereg.commands.shared import Folder, Positional, SourceName
 from scopereg.data.workers import usable_cores
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.progress import counting
 
 if TYPE_CHECKING:
@@ -120,7 +120,6 @@ def plan_of(options: PrepareOptions) -> SetPlan:
 
 
 def _tell(volumes: VolumeSet, folder: Path, finished: bool) -> None:
-    from scopereg.data.cases import listed
     from scopereg.data.orientation import unexpected
     from scopereg.data.preparation import SPLITS
 

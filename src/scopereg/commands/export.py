@@ -9,7 +9,7 @@ from scopereg.commands.shared import File, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import atomic_path
 from scopereg.progress import say
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 
 @dataclass(frozen=True)

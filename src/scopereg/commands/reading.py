@@ -15,14 +15,14 @@ from scopereg.errors import ScopeRegError
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
-    from scopereg.registration.batch import Reading
+    from scopereg.registration.reading import Reading
 
 VOLUME = {"spacing_mm": "volume_spacing", "index": "volume_index"}  # as the reader calls them, as options do
 
 
 def reading_of(volume: Path, options: ImageReading) -> Reading:
     """How a volume and the frames for it are read."""
-    from scopereg.registration.batch import Reading
+    from scopereg.registration.reading import Reading
 
     return Reading(volume, **left_open(options))
 

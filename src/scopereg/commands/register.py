@@ -11,16 +11,26 @@ from rich.console import Console
 
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
-from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, MaybeFile, PoseFormat, Positional
+from scopereg.commands.shared import (
+    Agreement,
+    ConventionName,
+    Device,
+    ImageReading,
+    MaybeFile,
+    PoseFormat,
+    Positional,
+    VolumeFile,
+)
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
-from scopereg.registration.default_model import DEFAULT
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.io.cine import Cine
-    from scopereg.registration.batch import Job, Reading, Row, Workshop
+    from scopereg.registration.batch import Job, Row, Workshop
+    from scopereg.registration.reading import Reading
 
 _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
@@ -41,16 +51,14 @@ class RegisterOptions(ImageReading):
 
     frame: Positional[Path | None] = None
     """File of the frame or cine, or a folder of them."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: str = DEFAULT
     """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
-    agreement: bool = False
-    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    agreement: Agreement = False
     wide: bool = False
     """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
     start: str | None = None
@@ -71,8 +79,7 @@ class RegisterOptions(ImageReading):
     """Write report.html of a batch."""
     workers: int | None = None
     """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: RegisterOptions) -> int:
@@ -111,7 +118,7 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
 def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     """Register one frame, say what was found, write it. Places are checked before any work."""
     from scopereg.registration.batch import write_result
-    from scopereg.registration.notes import image_line, reader_notes
+    from scopereg.registration.reading import image_line, reader_notes
 
     targets = _targets(options)
     for path in targets.values():
@@ -148,8 +155,8 @@ def open_workshop(job: Job) -> Workshop:
 
 def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions) -> list[str]:
     """What is to be known of the volume: how it was read, what was done to it, which world it is taken to be in."""
-    from scopereg.registration.notes import reader_notes
-    from scopereg.registration.start import TRACKER
+    from scopereg.registration.reading import reader_notes
+    from scopereg.registration.register import TRACKER
 
     same_world = options.start == TRACKER and options.world is None
     world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
@@ -171,11 +178,11 @@ def _targets(options: RegisterOptions) -> dict[str, Path]:
 
 
 def _check_ending(kind: str, name: str) -> None:
+    from scopereg.io.read_image import endings as image_endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
     option = "--output" if kind == "pose" else f"--{kind}"
-    endings = ENDINGS if kind == "pose" else FORMATS
+    endings = ENDINGS if kind == "pose" else image_endings(written=True)
     if not name.lower().endswith(endings) or name.lower() in endings:
         raise ScopeRegError(
             f"unknown ending of {name!r}",
@@ -206,9 +213,10 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
 
 def batch_job(options: RegisterOptions, reading: Reading) -> Job:
     """The job of a batch; its output is a folder, its images are named by endings."""
+    from scopereg.io.read_image import endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
+    images = endings(written=True)
     if options.output is None or options.output.suffix.lower() in ENDINGS or options.output.is_file():
         raise ScopeRegError(
             "a batch needs a folder for its results", where="--output", fix="pass one: -o FOLDER (and --format)"
@@ -217,9 +225,9 @@ def batch_job(options: RegisterOptions, reading: Reading) -> Job:
         raise ScopeRegError("it is for one file", where="--index", fix="leave it out for a folder")
     for kind in ("placed", "resliced"):
         value = getattr(options, kind)
-        if value is not None and value.lower() not in FORMATS:
+        if value is not None and value.lower() not in images:
             raise ScopeRegError(
-                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(FORMATS)}"
+                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(images)}"
             )
     return _job(options, reading, options.output)
 
@@ -230,9 +238,8 @@ def _meaning(path: Path, options: RegisterOptions) -> str:
 
 def run_batch(options: RegisterOptions, job: Job) -> int:
     """Locate all frames, write everything, name what failed; 1 if anything did."""
-    from scopereg.registration.batch import in_chunks
-    from scopereg.registration.batch_files import PAGE, TABLE, forget, gather, locate_tasks, write_sequences
-    from scopereg.registration.notes import image_line
+    from scopereg.registration.batch import PAGE, TABLE, forget, gather, in_chunks, locate_tasks, write_sequences
+    from scopereg.registration.reading import image_line
     from scopereg.report.batch_page import make_page
 
     assert options.frame is not None
@@ -272,7 +279,7 @@ def _workers(options: RegisterOptions, frames: int, worth: int) -> int:
 
 
 def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -> None:
-    from scopereg.registration.batch_files import TABLE
+    from scopereg.registration.batch import TABLE
 
     failed = [row for row in rows if row.error]
     console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")

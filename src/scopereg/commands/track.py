@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of
-from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, ImageReading, Positional
+from scopereg.commands.shared import INTERRUPTED, Device, Folder, ImageReading, Positional, VolumeFile
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
 from scopereg.progress import counting, say
-from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.track_settings import TrackSettings
+from scopereg.registration.settings import DEFAULT, TrackSettings
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.registration.locator import Locator
-    from scopereg.registration.recording import Recording
-    from scopereg.registration.start import Start
+    from scopereg.registration.reading import Recording
+    from scopereg.registration.register import Start
     from scopereg.registration.track import Step
     from scopereg.registration.tracker import Tracker
 
@@ -43,8 +42,7 @@ class TrackOptions(TrackSettings, ImageReading):
 
     sequence: Positional[Path | None] = None
     """File of the sequence, or a folder of frames."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: Folder = Path("out/track")
     """Folder for the results."""
     method: str = DEFAULT
@@ -59,17 +57,15 @@ class TrackOptions(TrackSettings, ImageReading):
     """Compare with where the sequence's own tracker puts the frames."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: TrackOptions) -> int:
     """The verb; 1 if frames could not be read or none was found, 130 if it was interrupted."""
     from scopereg.registration.locator import Locator
     from scopereg.registration.method import parse
-    from scopereg.registration.notes import image_line
-    from scopereg.registration.recording import open_recording
-    from scopereg.registration.start import TRACKER, Start
+    from scopereg.registration.reading import image_line, open_recording
+    from scopereg.registration.register import TRACKER, Start
     from scopereg.registration.tracker import Tracker
     from scopereg.report.track_page import make_page
 
@@ -130,7 +126,7 @@ def _targets(options: TrackOptions, recording: Recording) -> dict[str, Path]:
 
 def _notes(recording: Recording, volume: Volume, locator: Locator, options: TrackOptions) -> list[str]:
     """What is to be known of how files were read, and which world the tracker is taken to be in."""
-    from scopereg.registration.notes import reader_notes
+    from scopereg.registration.reading import reader_notes
 
     same_world = options.tracker and options.world is None
     world = ["the tracker's world is taken for the volume's: --world tells otherwise"] if same_world else []
@@ -139,8 +135,7 @@ def _notes(recording: Recording, volume: Volume, locator: Locator, options: Trac
 
 def _follow(recording: Recording, tracker: Tracker, truth: Start | None, table: Path) -> list[Step]:
     """The steps; at Ctrl-C those up to then. The table is written however this ends."""
-    from scopereg.registration.track import follow
-    from scopereg.registration.track_table import write_track
+    from scopereg.registration.track import follow, write_track
 
     steps: list[Step] = []
     stopped: list[bool] = []

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scopereg.data.orientation import odd_orientations, orientation_facts
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.read_image import content_sha256, files_of
 
 if TYPE_CHECKING:
@@ -225,12 +225,6 @@ def rows_of(laid_out: Sequence[str], outcome: Outcome, volumes_per_case: int) ->
     """Rows of the good cases where the cases `laid_out` lie one after the other."""
     first = {name: place * volumes_per_case for place, name in enumerate(laid_out)}
     return [first[record.name] + k for record in outcome.records for k in range(volumes_per_case)]
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names for a message, the first few of many."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _cannot_read(error: OSError, case: CaseFiles) -> ScopeRegError:

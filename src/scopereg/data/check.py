@@ -11,11 +11,11 @@ from typing import Any
 
 from scopereg.data.fingerprint import FileFacts, Problem, survey
 from scopereg.data.folder import FileGrid
-from scopereg.data.folds import read_folds
 from scopereg.data.journal import NAME as JOURNAL
 from scopereg.data.journal import finished_cases
 from scopereg.data.poses import read_poses
 from scopereg.data.proposal import Proposal, Usual, propose, propose_for
+from scopereg.data.splits import read_folds
 from scopereg.data.store import MANIFEST, VolumeSet, open_set
 from scopereg.errors import ScopeRegError
 

@@ -13,7 +13,7 @@ from scopereg.data.cases import Progress
 from scopereg.data.folder import Shape, load_folder
 from scopereg.data.muregpro import load_muregpro
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, save_set
 from scopereg.data.worlds.sets import NAME as WORLDS
 from scopereg.data.worlds.sets import USUAL_SHAPE, make_worlds

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from scopereg.data.frames import Protocol, cut_frames, reference_field
-from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.poses import FRAMES_PER_CASE, evaluation_poses
+from scopereg.data.seeds import generator_for
 from scopereg.data.store import VolumeSet
 from scopereg.geometry import VoxelPoses
 

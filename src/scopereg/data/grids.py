@@ -28,12 +28,7 @@ def regrid(array: Array, starts: Sequence[float], steps: Sequence[float], counts
     values = array.astype(np.float32)
     # The axis that shrinks most comes first: less is left for the others.
     for axis in sorted(range(array.ndim), key=lambda a: counts[a] / array.shape[a]):
-        start, step, count = starts[axis], steps[axis], counts[axis]
-        weights = _weights(start, step, count, values.shape[axis])
-        used = np.flatnonzero(weights.any(0))
-        part = slice(used[0], used[-1] + 1)
-        lines = np.moveaxis(values, axis, -1)[..., part]
-        values = np.moveaxis(lines @ weights[:, part].T, -1, axis)
+        values = _blended(values, _weights(starts[axis], steps[axis], counts[axis], values.shape[axis]), axis)
     return np.ascontiguousarray(values)
 
 
@@ -93,3 +88,18 @@ def _weights(start: float, step: float, count: int, size: int) -> npt.NDArray[np
     np.add.at(weights, mirrored(reach.astype(np.int64), size), cover.clip(0).T)
     weights = np.where(weights > 1e-6 * half, weights, 0)
     return (weights / weights.sum(0)).T.astype(np.float32)
+
+
+def _blended(values: Array, weights: npt.NDArray[np.float32], axis: int) -> Array:
+    """Values along an axis summed with weights (new, old), few of which are not 0.
+
+    Voxel by voxel and not as a matrix product, whose sums, and so the bytes of a set, depend on the number of threads.
+    """
+    order = np.argsort(weights == 0, axis=1, kind="stable")[:, : int((weights != 0).sum(1).max())]
+    shares = np.take_along_axis(weights, order, 1)
+    column = [1] * values.ndim
+    column[axis] = len(weights)
+    total = np.zeros((*values.shape[:axis], len(weights), *values.shape[axis + 1 :]), np.float32)
+    for old, share in zip(order.T, shares.T, strict=True):
+        total += np.take(values, old, axis) * share.reshape(column)
+    return total

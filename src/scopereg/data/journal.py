@@ -8,8 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from scopereg.data.cases import listed
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 
 NAME = "journal.part"
 FORMAT = "scopereg-journal-1"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder, listed
+from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, inner, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.read_image import ImageHeader, read_image
 
 if TYPE_CHECKING:

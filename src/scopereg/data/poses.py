@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import (
     MIN_INSIDE,

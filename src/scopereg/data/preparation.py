@@ -15,20 +15,18 @@ from scopereg.data.cases import (
     Outcome,
     Progress,
     SetPlan,
-    listed,
     rows_of,
     settle,
     source_hashes,
 )
-from scopereg.data.folds import Folds, folds_sha256, make_folds, read_folds, write_folds
-from scopereg.data.job import Job, Task, record_of
 from scopereg.data.journal import NAME as JOURNAL
 from scopereg.data.journal import Journal, check_same
 from scopereg.data.poses import write_poses
-from scopereg.data.rows import RowFiles
+from scopereg.data.rows import Job, RowFiles, Task, record_of
+from scopereg.data.splits import Folds, folds_sha256, make_folds, read_folds, write_folds
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, read_manifest, write_manifest
 from scopereg.data.workers import in_parallel
-from scopereg.errors import ScopeRegError
+from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 
 SPLITS = "splits.json"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scopereg.data import camus, muregpro
 from scopereg.data.folder import MIN_SIZE, FileGrid, eights
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.geometry import MIN_INSIDE, inside_fraction, sample_poses
 
 USUAL_SIZE = 128

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
-from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.distance import apart_mm
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import parse
-from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.start import Start
+from scopereg.registration.register import Start
+from scopereg.registration.result import RegistrationError, Result, apart_mm
+from scopereg.registration.settings import DEFAULT
 from scopereg.registration.tracker import Tracker
 
 

@@ -188,7 +188,7 @@ def _file(path: Path, reading: Reading) -> Sequence[Callable[[], Cine]]:
 
 def _folder(path: Path, reading: Reading) -> Sequence[Callable[[], Cine]]:
     """The files of a folder in order; they are opened one at a time, but one must be readable now."""
-    from scopereg.registration.batch import find_files
+    from scopereg.registration.reading import find_files
 
     if not path.is_dir():
         raise ScopeRegError("there is no such folder", where=str(path), fix="check the name")

@@ -1,56 +1,45 @@
-"""Batch: the frames of a cine or a folder located in one volume, by several processes, one transform each."""
+"""Batch: the frames of a cine or a folder located in one volume by several processes; their transforms and table."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
+
+from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume
+from scopereg.images import Frame
 from scopereg.io.cine import Cine
-from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
-from scopereg.io.frames import PICTURES, read_cine
+from scopereg.io.files import write_sheet
+from scopereg.io.metaimage import is_sequence
 from scopereg.io.placement import write_placed_frame, write_resliced
-from scopereg.io.read_image import FORMATS
+from scopereg.io.plus_sequence import add_poses
 from scopereg.io.transforms import Convention
-from scopereg.io.volumes import read_volume
+from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator
-from scopereg.registration.notes import reader_notes
+from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
+from scopereg.registration.register import Start
 from scopereg.registration.result import Result
-from scopereg.registration.start import Start
 
-_ENDINGS = tuple(sorted({*PICTURES, *DICOM_ENDINGS, *FORMATS}, key=len, reverse=True))
+TABLE, PAGE = "poses.csv", "report.html"
+SEQUENCE = ".igs.mha"
+_NOT_DONE = "not done: the batch was interrupted"
+TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
+ANGLES = ("rx_deg", "ry_deg", "rz_deg")
+VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
+YES_NO = {None: "", True: "yes", False: "no"}
+COLUMNS = (
+    *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
+    *("time_ms", "method", "note", "error"),
+)
 _PLUS = ".igs"  # what PLUS puts before .mha
-_DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOpen:
-    """What files of images may leave open, and somebody has told."""
-
-    volume_spacing_mm: tuple[float, ...] | None = None
-    volume_index: int | None = None
-    series: str | None = None
-    spacing_mm: tuple[float, ...] | None = None
-    region: int | None = None
-    calibration: Path | None = None
-
-
-@dataclass(frozen=True)
-class Reading(LeftOpen):
-    """How files are read; hashable, so that a process opens a volume once."""
-
-    volume: Path
-
-    def open_cine(self, path: Path) -> Cine:
-        return read_cine(path, spacing_mm=self.spacing_mm, region=self.region, calibration=self.calibration)
-
-    def open_volume(self) -> Volume:
-        return read_volume(self.volume, spacing_mm=self.volume_spacing_mm, index=self.volume_index, series=self.series)
 
 
 @dataclass(frozen=True)
@@ -115,23 +104,6 @@ class Row(NamedTuple):
         return self.result
 
 
-def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Files with frames below a folder, in order, and the other files; hidden ones and those `left_out` are neither."""
-    excluded = [path.resolve() for path in left_out]
-    frames: list[Path] = []
-    others: list[Path] = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).parts
-        own = path.resolve()
-        if not path.is_file() or any(part.startswith(".") for part in inside):
-            continue
-        if any(own == other or other in own.parents for other in excluded):
-            continue
-        known = path.name != _DIRECTORY and (path.name.lower().endswith(_ENDINGS) or is_dicom(path))
-        (frames if known else others).append(path)
-    return frames, others
-
-
 def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[list[Task], list[Row]]:
     """The frames of files, and rows for the files that cannot be read."""
     tasks: list[Task] = []
@@ -152,7 +124,7 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
 
 
 def _plain_name(shown: str) -> str:
-    ending = next((ending for ending in _ENDINGS if shown.lower().endswith(ending)), "")
+    ending = next((ending for ending in frame_endings() if shown.lower().endswith(ending)), "")
     name = shown[: len(shown) - len(ending)]
     return name[: -len(_PLUS)] if name.lower().endswith(_PLUS) else name
 
@@ -241,9 +213,116 @@ def write_result(result: Result, targets: dict[str, Path], convention: Conventio
     return written
 
 
-def reason_of(error: Exception) -> str:
-    """Why a frame failed, in one line, and how to fix it."""
-    if isinstance(error, ScopeRegError):
-        return " ".join(f"{error.what} (to fix it: {error.fix})".split())
-    words: list[Any] = [type(error).__name__, *map(str, error.args[:1])]
-    return " ".join(": ".join(words).split())
+def gather(source: Path, job: Job) -> tuple[list[Task], list[Row]]:
+    """The frames of a file or a folder, and rows of files that cannot be read."""
+    files: list[Path] = [source]
+    others: list[Path] = []
+    if source.is_dir():
+        files, others = find_files(source, [job.folder, job.reading.volume])
+    if not files:
+        raise ScopeRegError("it holds no file with frames", where=str(source), fix="pass the folder with the frames")
+    if others:
+        names = ", ".join(sorted({path.suffix or path.name for path in others})[:6])
+        say(f"{len(others)} files of other kinds are left out ({names})")
+    return list_tasks(files, source, job.reading)
+
+
+def forget(tasks: Sequence[Task], job: Job) -> None:
+    """Remove what an earlier run wrote of the same frames: a pose of a frame that fails now would look new."""
+    for name in (TABLE, PAGE):
+        (job.folder / name).unlink(missing_ok=True)
+    for task in tasks:
+        for path in job.targets(task.name).values():
+            path.unlink(missing_ok=True)
+
+
+def locate_tasks(job: Job, chunks: Sequence[Sequence[Task]], bad: Sequence[Row], workers: int) -> list[Row]:
+    """Every frame's row, in order; the table is written however this ends, so that it tells what was not done."""
+    tasks = [task for chunk in chunks for task in chunk]
+    rows = {task: Row(task, error=_NOT_DONE) for task in tasks}
+    done = 0
+
+    def ordered() -> list[Row]:
+        return sorted([*rows.values(), *bad], key=lambda row: (row.task.shown, row.task.index))
+
+    try:
+        with counting("registering") as count:
+            for chunk, found in in_parallel(partial(do_chunk, job), chunks, workers):
+                rows.update(zip(chunk, found, strict=True))
+                done += len(chunk)
+                count(done, len(tasks))
+    except BaseException:
+        say(f"{done} of {len(tasks)} frames are done; their poses are in {job.folder}, {TABLE} tells which")
+        raise
+    finally:
+        write_table(ordered(), job.folder / TABLE, job.ending)
+    return ordered()
+
+
+def write_sequences(rows: Sequence[Row], job: Job) -> list[Path]:
+    """Each PLUS sequence again, with the poses found; frames that failed are INVALID in it."""
+    files = dict.fromkeys(row.task.path for row in rows)
+    return [
+        _write_sequence(path, [row for row in rows if row.task.path == path], job.folder, job.reading)
+        for path in files
+        if _is_good_sequence(path, rows)
+    ]
+
+
+def _is_good_sequence(path: Path, rows: Sequence[Row]) -> bool:
+    found = any(row.result is not None for row in rows if row.task.path == path)
+    return found and is_sequence(path)
+
+
+def _write_sequence(path: Path, rows: Sequence[Row], folder: Path, reading: Reading) -> Path:
+    cine = cine_of(reading, path)
+    poses: list[Pose | None] = [None] * len(cine)
+    for row in rows:
+        poses[row.task.index] = None if row.result is None else row.result.pose
+    target = folder / f"{rows[0].task.stem}{SEQUENCE}"
+    return add_poses(path, poses, target, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm)
+
+
+def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:
+    """Write the rows. A pose is ImageToVolume in LPS: translation, and angles about x, y, z with R = Rz Ry Rx."""
+    return write_sheet(path, (_cells(row, ending) for row in rows), COLUMNS)
+
+
+def _cells(row: Row, ending: str) -> dict[str, str]:
+    cells = {"file": row.task.shown, "index": str(row.task.index), "method": ""}
+    cells |= {"note": "; ".join(row.notes), "error": row.error}
+    if (result := row.result) is not None:
+        cells["method"] = result.method
+        numbers = np.concatenate([result.pose.translation_mm, result.pose.euler_deg])
+        # Nine digits: what is read back is the pose to a billionth of a degree.
+        cells |= {name: f"{number:.9f}" for name, number in zip((*TRANSLATION, *ANGLES), numbers, strict=True)}
+        cells["output"] = f"{row.task.name}{ending}"
+        cells["similarity"] = _number(result.similarity, 6)
+        cells |= {"confidence": _number(result.confidence, 3), "reason": result.reason}
+        cells |= {"expected_mm": _number(result.expected_mm, 2), "bound_mm": _number(result.bound_mm, 2)}
+        cells |= {"ok": YES_NO[result.ok], "belongs": YES_NO[result.belongs]}
+        cells["time_ms"] = f"{result.time_ms:.1f}"
+    return cells
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
+    """File, number of the frame and pose (None where it was not found) of every row of a table."""
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [(row["file"], int(row["index"]), _pose(row)) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
+        raise ScopeRegError(
+            f"it is no table of poses: {error!r}", where=str(path), fix="pass poses.csv of scopereg register"
+        ) from None
+
+
+def _pose(row: dict[str, str]) -> Pose | None:
+    if not row[TRANSLATION[0]]:
+        return None
+    angles, shift = ([float(row[name]) for name in names] for names in (ANGLES, TRANSLATION))
+    return Pose.from_euler_deg(angles, shift)

@@ -13,11 +13,10 @@ from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.registration.calibration import STAGES, Calibration, Stage, key, signs_of
-from scopereg.registration.confidence import CLOSE_MM, Array, fit
+from scopereg.registration.confidence import CLOSE_MM, LIKENESS, Array, fit
 from scopereg.registration.model import Registrar
-from scopereg.registration.prepared_volume import case_on_grid
 from scopereg.registration.refine import Refiner
-from scopereg.registration.signs import LIKENESS
+from scopereg.registration.working_grid import case_on_grid
 
 PROTOCOL: Literal["honest"] = "honest"
 

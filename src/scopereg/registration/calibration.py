@@ -16,8 +16,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
 from scopereg.networks.weights import weights_sha256
-from scopereg.registration.confidence import Gauge, Verdict
-from scopereg.registration.signs import SIGNS, WORSE
+from scopereg.registration.confidence import SIGNS, WORSE, Gauge, Verdict
 
 FORMAT = "scopereg-calibration-1"
 ENDING = ".calibration.json"

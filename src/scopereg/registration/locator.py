@@ -9,11 +9,11 @@ from dataclasses import replace
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, unit_range
-from scopereg.registration.default_model import DEFAULT
 from scopereg.registration.method import Method, create
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.settings import DEFAULT
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
 

@@ -19,11 +19,10 @@ from typing import Any, Protocol
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.registration import model as models
-from scopereg.registration.identity import IDENTITY, Identity
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
-from scopereg.registration.prepared import Prepared
-from scopereg.registration.refined import REFINE, RefinedMethod
+from scopereg.registration.prepared import IDENTITY, Identity, Prepared
+from scopereg.registration.refine import REFINE, RefinedMethod
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
 _ALIASES = {"start": IDENTITY, "centre": IDENTITY}
@@ -45,7 +44,7 @@ Step = Callable[[Method, str], Method]  # makes one that goes on from another's 
 
 
 def _classical(name: str, before: Method | None = None) -> Method:
-    from scopereg.registration.classical.method import ClassicalMethod  # SimpleITK is not on every cluster
+    from scopereg.registration.classical import ClassicalMethod  # SimpleITK is not on every cluster
 
     return ClassicalMethod(name, before)
 

@@ -18,11 +18,10 @@ from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
 from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, shipped, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
-from scopereg.registration.default_model import DEFAULT
-from scopereg.registration.prepared_volume import on_grid
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
-from scopereg.registration.working_grid import FieldOfView, KnownSizes
+from scopereg.registration.settings import DEFAULT
+from scopereg.registration.working_grid import FieldOfView, KnownSizes, on_grid
 
 
 def names() -> tuple[str, ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -14,12 +17,22 @@ from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.registration.calibration import largest_offset
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found, Prepared
-from scopereg.registration.prepared_volume import PreparedVolume, PreparedVolumes
 from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.wide import WideOptions
-from scopereg.registration.windows import UNLIKE
-from scopereg.registration.working_grid import FieldOfView, KnownSizes, frame_on_grid
+from scopereg.registration.search import UNLIKE, WideOptions, Windows
+from scopereg.registration.session import Session
+from scopereg.registration.working_grid import (
+    FieldOfView,
+    Gridded,
+    KnownSizes,
+    WorkingGrid,
+    frame_on_grid,
+    on_grid,
+)
 
+if TYPE_CHECKING:
+    from scopereg.registration.model import Registrar
+
+_KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
 
 
@@ -194,3 +207,54 @@ def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:
     return (
         () if fits else (f"the frame, {own} mm, is larger than a plane of the volume, {room} mm: its middle is used",)
     )
+
+
+class PreparedVolume:
+    """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere."""
+
+    def __init__(self, model: Registrar, gridded: Gridded, *, agreement: bool = False) -> None:
+        self.model, self.volume, self.note = model, gridded.volume, gridded.note
+        self.window = gridded.first_look
+        self.session: Session = model.prepare(self.window, agreement=agreement)
+        encoded = self.session.prepared if self.whole else None
+        shape = None if gridded.window is None else self.window.shape
+        self.windows: Windows = Windows(model, self.volume, shape=shape, agreement=agreement, encoded=encoded)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the session is of all of the volume."""
+        return self.window is self.volume
+
+    @cached_property
+    def session_of_all(self) -> Session:
+        """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
+        return self.session if self.whole else Session(self.model, self.volume, recorded=False, encoded=False)
+
+
+class PreparedVolumes:
+    """One volume, prepared for each field of view when the first frame of it comes; the latest few are kept.
+
+    A network of one voxel size needs the volume prepared only once. Threads may share it.
+    """
+
+    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
+        self._model, self._volume, self._agreement = model, volume, agreement
+        self._made: OrderedDict[WorkingGrid | None, PreparedVolume] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, frame: Frame) -> PreparedVolume:
+        """The volume for a frame."""
+        return self.of_field(FieldOfView.of(frame))
+
+    def of_field(self, field: FieldOfView) -> PreparedVolume:
+        """The volume for frames of a field of view."""
+        sizes = self._model.sizes
+        key = None if sizes is None else WorkingGrid.choose(field, self._volume, sizes)
+        with self._lock:  # a thread that comes second waits for what the first prepares
+            if key not in self._made:
+                gridded = on_grid(self._model, self._volume, field)
+                self._made[key] = PreparedVolume(self._model, gridded, agreement=self._agreement)
+            self._made.move_to_end(key)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back
+            return self._made[key]

@@ -1,15 +1,19 @@
-"""Prepared: a volume made ready for one method, which then finds frames in it."""
+"""Prepared: a volume made ready for one method, which then finds frames in it; and Identity, the simplest method."""
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame
+from scopereg.images import Frame, Volume, centre_pose
 from scopereg.registration.result import Result
 
+IDENTITY = "identity"
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
 
 
@@ -46,3 +50,44 @@ class Prepared(ABC):
     def refine_from(self, frame: Frame, start: Result) -> Result | None:
         """A frame refined from another pose than the one that was found; None where that cannot be."""
         return None
+
+
+class Identity:
+    """The method that every other one is compared with."""
+
+    def __init__(self) -> None:
+        self.name = IDENTITY
+        self.facts: dict[str, Any] = {}
+
+    def prepare(self, volume: Volume) -> PreparedIdentity:
+        return PreparedIdentity(volume)
+
+
+class PreparedIdentity(Prepared):
+    """Only the similarity at the start is computed."""
+
+    batch_size, worth_a_process = 4, 32
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+
+    def locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
+        return [self._place(frame, start) for frame, start in zip(frames, starts, strict=True)]
+
+    def _place(self, frame: Frame, start: Pose | None) -> Found:
+        begin = time.perf_counter()
+        pose = start or centre_pose(frame, self.volume)
+        similarity = _similarity(frame, self.volume, pose)
+        return Result(pose, IDENTITY, (time.perf_counter() - begin) * 1e3, similarity)
+
+
+def _similarity(frame: Frame, volume: Volume, pose: Pose) -> float:
+    """Correlation at the pose; NaN on clusters without SimpleITK, where grids evaluate too."""
+    try:
+        import SimpleITK as sitk
+
+        from scopereg.registration.classical.placement import place
+        from scopereg.registration.classical.simple_itk import correlation_at
+    except ModuleNotFoundError:
+        return math.nan
+    return correlation_at(place(frame, volume, pose, None, IDENTITY), sitk.Transform(3, sitk.sitkIdentity))

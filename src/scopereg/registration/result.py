@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+import torch
+
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose
+from scopereg.geometry import Pose, target_points
+from scopereg.images import Frame
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,3 +155,16 @@ def _line(text: str) -> str:
 def _number(value: float) -> float | None:
     """JSON has no NaN."""
     return value if math.isfinite(value) else None
+
+
+def apart_mm(frame: Frame, one: Pose | None, other: Pose | None) -> float:
+    """Mean distance of a frame's five targets (as in mTRE) under two poses; NaN where one is missing."""
+    if one is None or other is None:
+        return math.nan
+    targets = target_points(frame.shape, dtype=torch.float64).numpy() * (*frame.spacing_mm, 0.0) + frame.centre_mm
+    return float(np.linalg.norm(one.apply(targets) - other.apply(targets), axis=-1).mean())
+
+
+def confidence_of(similarity: float) -> float:
+    """How alike frame and volume are at the pose, 0 to 1; a frame that shares nothing with the volume has none."""
+    return max(similarity, 0.0) if math.isfinite(similarity) else 0.0

@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels, unit_range
+from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import Prepared
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import Stage
-from scopereg.registration.distance import apart_mm
-from scopereg.registration.evidence import evidence_over
+from scopereg.registration.confidence import LIKENESS, SIGNS, Witness, with_changes
 from scopereg.registration.likeness import similarity_at
-from scopereg.registration.result import Result
-from scopereg.registration.signs import LIKENESS, SIGNS, Witness, with_changes
-from scopereg.registration.wide import WideOptions, starts
+from scopereg.registration.result import Result, apart_mm, confidence_of
+from scopereg.registration.search import WideOptions, starts
 from scopereg.registration.working_grid import frame_on_grid
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Session:
             f"{self.registrar.name} network",
             sum(timings.values()),
             similarity,
-            confidence=confidence(similarity),
+            confidence=confidence_of(similarity),
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
@@ -280,11 +280,6 @@ class Session:
         return replace(result, **vars(verdict), signs=dict(zip(SIGNS, numbers, strict=False)))
 
 
-def confidence(similarity: float) -> float:
-    """How alike frame and volume are at the pose, 0 to 1; a frame that shares nothing with the volume has none."""
-    return max(similarity, 0.0) if math.isfinite(similarity) else 0.0
-
-
 def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:
     return network(images, volumes)
 
@@ -295,3 +290,28 @@ def _closed(*_: Any) -> Any:
 
 def _not_encoded(*_: Any) -> Any:
     raise ScopeRegError("the volume is not encoded", where="Session", fix="prepare it: registrar.prepare(volume)")
+
+
+def evidence_over(frame: Frame, evidence: Tensor, window: Volume) -> Tensor:
+    """Evidence (H', W') of the cells of a volume's planes, as cells over the whole frame; none where it was not seen.
+
+    A network sees a frame centred on a plane of the volume: larger ones are cut, smaller ones have a border.
+    """
+    spacing_mm = window.isotropic_spacing_mm
+    whole = all(n % STRIDE == 0 for n in frame.shape)
+    if whole and frame.shape == window.shape[1:] and frame.spacing_mm == (spacing_mm, spacing_mm):
+        return evidence
+    cell_mm = STRIDE * spacing_mm
+    _, lattice = pad_volumes(torch.empty(1, *window.shape, device="meta"))
+    rows, columns = (
+        max(round(n * step / cell_mm), 1) for n, step in zip(frame.shape, frame.spacing_mm[::-1], strict=True)
+    )
+    places = []
+    for count, pixels, step, first, cells in (
+        (columns, frame.shape[1], frame.spacing_mm[0], lattice.start[2], lattice.shape[2]),
+        (rows, frame.shape[0], frame.spacing_mm[1], lattice.start[1], lattice.shape[1]),
+    ):
+        from_centre = ((torch.arange(count) + 0.5) / count - 0.5) * pixels * step / cell_mm
+        places.append((from_centre - first) * 2 / max(cells - 1, 1) - 1)
+    grid = torch.stack(torch.meshgrid(places[1], places[0], indexing="ij")[::-1], -1)
+    return F.grid_sample(evidence[None, None].float().cpu(), grid[None], padding_mode="zeros", align_corners=True)[0, 0]

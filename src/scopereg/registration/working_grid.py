@@ -9,15 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import VoxelPoses
 from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume
 from scopereg.networks.encoders import STRIDE
+
+if TYPE_CHECKING:
+    from scopereg.registration.model import Registrar
 
 Shape = tuple[int, int, int]
 
@@ -273,3 +278,83 @@ def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
         for n, count, step in zip(placed.size, frame.size, frame.spacing_mm, strict=True)
     )
     return replace(placed, array=placed.array * (down[:, None] & across))
+
+
+class Gridded(NamedTuple):
+    """A volume as a network wants it."""
+
+    volume: Volume  # isotropic
+    window: Shape | None  # what the network is given at once; None: all of it
+    note: str  # what was done to the volume, in words
+
+    @property
+    def first_look(self) -> Volume:
+        """What the network is given first: the middle of the volume, or all of it."""
+        return self.volume if self.window is None else middle(self.volume, self.window)
+
+
+def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
+    """The volume on the grid of the network's training, or on the working grid for frames of a field of view."""
+    sizes = model.sizes
+    if sizes is None:
+        placed, note = as_trained(model, volume)
+        window = model.facts.get("window")
+        return Gridded(placed, None if window is None else _shape(window), note)
+    grid = WorkingGrid.choose(field, volume, sizes)
+    placed, note = grid.place(volume)
+    # A voxel or two more than a window at each end are not worth looking at in parts.
+    if all(own <= most + STRIDE // 2 for own, most in zip(placed.shape, grid.window, strict=True)):
+        placed = middle(placed, grid.window)
+    return Gridded(placed, grid.window, note)
+
+
+class CaseOnGrid(NamedTuple):
+    """Frames and their volume as a network wants them, and how poses there belong to those in the volume as it came."""
+
+    frames: Tensor  # (F, H, W)
+    volume: Volume
+    scale: float  # size of a voxel, in voxels as they came
+    volume_shift: Tensor  # (3,), how far the middle of the volume moved, in voxels as they came
+    frame_shift: Tensor  # (3,), how far that of the frames moved
+
+    def placed(self, poses: VoxelPoses) -> VoxelPoses:
+        """Poses in the volume as it came, as poses here; both in centred voxels."""
+        moved = poses.translation.cpu() - self.volume_shift + poses.rotation.cpu() @ self.frame_shift
+        return VoxelPoses(poses.rotation.cpu(), moved / self.scale)
+
+    def back(self, poses: VoxelPoses) -> VoxelPoses:
+        """Poses here as poses in the volume as it came."""
+        moved = poses.translation.cpu() * self.scale + self.volume_shift - poses.rotation.cpu() @ self.frame_shift
+        return VoxelPoses(poses.rotation.cpu(), moved)
+
+
+def case_on_grid(model: Registrar, frames: Tensor, volume: Tensor, spacing_mm: float) -> CaseOnGrid:
+    """Frames (F, H, W) and a volume (D, H, W) of the same voxels, as `register` gives them to the network."""
+    given, image = Volume(volume.cpu(), spacing_mm), Frame(frames[0].cpu(), spacing_mm=spacing_mm)
+    wanted = given if model.sizes is None else on_grid(model, given, FieldOfView.of(image)).first_look
+    if wanted is given:
+        return CaseOnGrid(frames, given, 1.0, torch.zeros(3), torch.zeros(3))
+    placed = [frame_on_grid(Frame(frame.cpu(), spacing_mm=spacing_mm), wanted) for frame in frames]
+    return CaseOnGrid(
+        torch.stack([frame.array for frame in placed]),
+        wanted,
+        wanted.isotropic_spacing_mm / spacing_mm,
+        _in_voxels(wanted.centre_mm - given.centre_mm, spacing_mm),
+        _in_voxels(placed[0].centre_mm - image.centre_mm, spacing_mm),
+    )
+
+
+def _in_voxels(shift_mm: Any, spacing_mm: float) -> Tensor:
+    return torch.as_tensor(shift_mm / spacing_mm, dtype=torch.float32)
+
+
+def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:
+    """The volume as a network of one voxel size wants it: isotropic, as in its training; what was done, in words."""
+    trained = model.facts.get("spacing_mm")
+    spacing = float(trained) if isinstance(trained, int | float) and trained > 0 else None
+    return isotropic(volume, spacing, most=MANY_VOXELS, why="as in training" if spacing else "")
+
+
+def _shape(sizes: list[int]) -> Shape:
+    depth, height, width = (int(size) for size in sizes)
+    return depth, height, width

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-import SimpleITK as sitk
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, cine_of
-from scopereg.registration.notes import image_line
+from scopereg.registration.reading import image_line
 from scopereg.registration.result import Result
 from scopereg.report.charts import Series, line_chart
 from scopereg.report.page import Picture, Report
@@ -45,7 +44,7 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     if len(found) > 2:
         report.heading("Similarity", "Frame after frame, of those that were located.")
         values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
-        report.chart(line_chart([Series("similarity", values, "#4cc38a")], x_label="frame", y_label="similarity"))
+        report.chart(line_chart([Series("similarity", values, "var(--c0)")], x_label="frame", y_label="similarity"))
     _add_pictures(report, chosen(found), volume, job)
     _add_poses(report, found)
     report.facts(provenance(device="cpu"))
@@ -141,7 +140,7 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
     )
     for row in rows:
         frame = small(cine_of(job.reading, row.task.path)[row.task.index])
-        cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.found.pose)))[0]
+        cut = torch.from_numpy(resliced_image(volume, frame, row.found.pose).array)[0]
         report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
 
 

@@ -15,7 +15,7 @@ from scopereg.data.datasets import load_dataset
 from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.frames import PROTOCOLS, Protocol
 from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantoms import make_phantoms
+from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import MANIFEST, VolumeSet
 from scopereg.errors import ScopeRegError, did_you_mean

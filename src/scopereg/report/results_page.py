@@ -16,7 +16,7 @@ from scopereg.evaluation.tables import Table
 from scopereg.geometry import SUCCESS_MM
 from scopereg.io.read_image import content_sha256
 from scopereg.provenance import provenance
-from scopereg.registration.track_table import is_track
+from scopereg.registration.track import is_track
 from scopereg.report import example_frames, figures
 from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence

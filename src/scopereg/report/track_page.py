@@ -16,10 +16,8 @@ from scopereg.evaluation.tables import NOTHING
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Volume
 from scopereg.provenance import provenance
-from scopereg.registration.notes import image_line
-from scopereg.registration.recording import Recording
-from scopereg.registration.track import STATES, Step, compared, in_words
-from scopereg.registration.track_table import read_track
+from scopereg.registration.reading import Recording, image_line
+from scopereg.registration.track import STATES, Step, compared, in_words, read_track
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span
 from scopereg.report.page import Report

@@ -21,8 +21,8 @@ from scopereg.io.stored import pixels_sha256
 from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volumes import read_volume
 from scopereg.live.exchange import Counters
-from scopereg.registration.batch import LeftOpen
-from scopereg.registration.poses_table import read_table
+from scopereg.registration.batch import read_table
+from scopereg.registration.reading import LeftOpen
 from scopereg.registration.result import Assessment, Result
 from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of

@@ -6,8 +6,7 @@ of the image enters a draw. Nothing waits for the device, so that a GPU can do t
 
 from __future__ import annotations
 
-from scopereg.data.mismatch.frames import honest_frames
-from scopereg.data.mismatch.mismatch import apply_mismatch
+from scopereg.data.mismatch.mismatch import apply_mismatch, honest_frames
 from scopereg.data.mismatch.options import FanOptions, MismatchOptions
 from scopereg.data.mismatch.rays import Rays, draw_fans, draw_rays
 from scopereg.data.mismatch.unseen import UNSEEN_FAMILIES, apply_unseen

@@ -1,18 +1,18 @@
-"""apply_mismatch: the acoustic differences between a frame and its volume that networks are trained on."""
+"""Mismatch of frames: the differences from their volume that networks are trained on, and honest frames."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from scopereg.data.mismatch.blur import blur_across, blur_down
-from scopereg.data.mismatch.checks import check_images
 from scopereg.data.mismatch.draws import UNIT, Range, both_ways, draw_uniform
-from scopereg.data.mismatch.options import MismatchOptions
+from scopereg.data.mismatch.images import blur_across, blur_down, check_images
+from scopereg.data.mismatch.options import FanOptions, MismatchOptions
 from scopereg.data.mismatch.rays import Rays, draw_rays
-from scopereg.data.mismatch.shadows import cast_shadows, draw_shadows
+from scopereg.data.mismatch.unseen import apply_unseen
 from scopereg.data.phantom.speckle import speckle_field
 
 _MISMATCH = MismatchOptions()
@@ -87,3 +87,78 @@ def _speckle(draw: dict[str, Tensor], shape: tuple[int, int], generator: torch.G
     lateral = torch.maximum(draw["grain_1"], draw["grain_2"])
     field = speckle_field(len(strength), shape, (axial, lateral), generator)
     return (1 - strength) + field.abs() * (strength / _RAYLEIGH_MEAN)
+
+
+_SECOND = 0.4  # probability of a second shadow once there is a first
+_HALF_WIDTH = (0.08, 0.25)
+_DEEPEST_START = 0.5
+_ONSET = 0.1  # depth over which a shadow sets in
+
+
+class Shadows(NamedTuple):
+    """Shadows (K, B, 1, 1) of frames, in the units of their rays."""
+
+    centre: Tensor
+    half_width: Tensor
+    softness: Tensor  # share of the half width over which it sets in from its sides
+    start: Tensor
+    dark: Tensor  # share of the grey value that it takes, 0 where there is none
+
+
+def draw_shadows(count: int, generator: torch.Generator, options: MismatchOptions) -> Shadows:
+    """One or two shadows for some of the frames: half of them from the probe's face on, the others from deeper."""
+    ranges = {
+        "centre": both_ways(0.95),
+        "half_width": _HALF_WIDTH,
+        "softness": (0.6, 1.0),
+        "start": both_ways(_DEEPEST_START + _ONSET),
+        "dark": options.shadow_dark,
+        "rarity": UNIT,
+    }
+    draw = {name: value.unflatten(0, (2, count)) for name, value in draw_uniform(2 * count, ranges, generator).items()}
+    first = draw["rarity"][0] < options.shadow_chance
+    there = torch.stack([first, first & (draw["rarity"][1] < _SECOND)])  # (2, B, 1, 1)
+    return Shadows(
+        draw["centre"],
+        draw["half_width"],
+        draw["softness"],
+        start=draw["start"].clamp_min(0) - _ONSET,
+        dark=draw["dark"] * there,
+    )
+
+
+def cast_shadows(rays: Rays, shadows: Shadows) -> Tensor:
+    """Transmission (B, H, W) behind shadows: 1 beside and before them."""
+    centre, half_width, softness, start, dark = shadows
+    across = ((half_width - (rays.angle - centre).abs()) / (half_width * softness)).clamp(0, 1)  # (K, B, H, W)
+    along = ((rays.depth - start) / _ONSET).clamp(0, 1)
+    first, second = torch.addcmul(torch.ones_like(dark), across, along * dark, value=-1)
+    return first * second
+
+
+_MISMATCH, _FAN = MismatchOptions(), FanOptions()
+
+
+def honest_frames(
+    images: Tensor,
+    generator: torch.Generator,
+    *,
+    unseen: bool,
+    mismatch: MismatchOptions = _MISMATCH,
+    fan: FanOptions = _FAN,
+    rays: Rays | None = None,
+    seen: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Frames (B, H, W) with mismatch, 0 outside of their fans, and the masks (B, H, W) of what they show.
+
+    `unseen` adds families that no network is trained on: for tests alone. Probes are drawn here unless their `rays` are
+    given. Pixels that are not `seen` are masked too; give it only where it does not tell the pose.
+    """
+    check_images(images, generator, seen, "honest_frames")
+    count, height, width = images.shape
+    rays = draw_rays(count, (height, width), generator, fan) if rays is None else rays
+    frames = apply_mismatch(images, generator, mismatch, rays=rays)
+    if unseen:
+        frames = apply_unseen(frames, generator, rays=rays)
+    masks = rays.inside if seen is None else rays.inside & seen
+    return frames * masks, masks

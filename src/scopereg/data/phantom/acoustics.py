@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scopereg.data.phantom.anatomy.tissue import Tissue
+from scopereg.data.phantom.anatomy.base import Tissue
 from scopereg.data.phantom.fan import Fan
 from scopereg.data.phantom.scanner import Scanner
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from scopereg.data.phantom.acoustics import compress, envelope, scan_convert
 from scopereg.data.phantom.anatomy.base import Anatomy
-from scopereg.data.phantom.anatomy.draws import generator_for
 from scopereg.data.phantom.fan import Fan
 from scopereg.data.phantom.options import AcquisitionOptions, resolve_protocol
 from scopereg.data.phantom.scanner import Scanner, vary_fan
 from scopereg.data.phantom.speckle import sample_periodic, speckle_field
+from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import centred_axis, is_rotation, plane_points, sample_slice
 from scopereg.images import Volume

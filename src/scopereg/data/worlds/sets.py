@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import torch
 
-from scopereg.data.phantom.anatomy.draws import generator_for
+from scopereg.data.seeds import generator_for
 from scopereg.data.store import AcquiredFrames, VolumeSet, grey_bytes
 from scopereg.data.worlds.ranges import Shape, WorldRanges, greatest_offset
 from scopereg.data.worlds.world import draw_worlds

@@ -1,24 +1,12 @@
-"""Draws: the random numbers that make one patient differ from the next."""
+"""Draws: the random numbers that make one patient differ from the next; Texture: random fields made of them."""
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-
-def generator_for(purpose: str, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator of its own for each purpose and numbers.
-
-    Plain seeds would meet: poses drawn with `manual_seed(0)` and fans drawn with `manual_seed(0)` are the same numbers.
-    """
-    return torch.Generator(device).manual_seed(stream_seed(purpose, *numbers))
-
-
-def stream_seed(purpose: str, *numbers: int) -> int:
-    """The seed of such a generator."""
-    digest = hashlib.sha256(" ".join([purpose, *map(str, numbers)]).encode()).digest()
-    return int.from_bytes(digest[:4], "little")
+from scopereg.data.seeds import generator_for
 
 
 class Draws:
@@ -50,3 +38,33 @@ class Draws:
     def noise(self, *shape: int) -> torch.Tensor:
         """Standard normal numbers of a shape."""
         return torch.randn(*shape, generator=self._generator)
+
+
+_NODES = 32  # lattice nodes per axis before it repeats
+
+
+class Texture:
+    """Channels of smooth noise with unit variance, periodic in space, sampled with one lookup.
+
+    `scale_mm` is the size of the finest detail; larger detail is mixed in with the weight of its size, as in tissue.
+    """
+
+    def __init__(self, draws: Draws, channels: int, scale_mm: float, device: torch.device) -> None:
+        spectrum = torch.fft.fftn(draws.noise(channels, _NODES, _NODES, _NODES), dim=(-3, -2, -1))
+        k = torch.fft.fftfreq(_NODES)
+        k2 = k[:, None, None] ** 2 + k[None, :, None] ** 2 + k[None, None, :] ** 2
+        falloff = torch.exp(-k2 / (2 * 0.16**2)) / (k2 + 0.05**2) ** 0.5
+        falloff[0, 0, 0] = 0  # no offset: the mean stays what the tissue says
+        field = torch.fft.ifftn(spectrum * falloff, dim=(-3, -2, -1)).real
+        field = field / field.std((-3, -2, -1), keepdim=True)
+        # One more node on each side closes the period for the interpolation.
+        self._lattice = F.pad(field[None], (0, 1, 0, 1, 0, 1), mode="circular").contiguous().to(device)
+        self._step_mm = scale_mm / 2
+
+    def __call__(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        """Channels, each of the broadcast shape of the coordinates in mm."""
+        x, y, z = torch.broadcast_tensors(x, y, z)
+        turns = torch.stack([x, y, z], -1).div_(self._step_mm * _NODES)
+        grid = turns.sub_(turns.floor()).mul_(2).sub_(1)
+        values = F.grid_sample(self._lattice, grid.reshape(1, 1, 1, -1, 3), mode="bilinear", align_corners=True)
+        return values.reshape(-1, *x.shape).unbind(0)

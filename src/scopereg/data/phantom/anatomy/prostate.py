@@ -9,11 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scopereg.data.phantom.anatomy.base import Anatomy, paint_labels
-from scopereg.data.phantom.anatomy.draws import Draws
+from scopereg.data.phantom.anatomy.base import Anatomy, Tissue, paint_labels
+from scopereg.data.phantom.anatomy.draws import Draws, Texture
 from scopereg.data.phantom.anatomy.shapes import band, cover, ellipsoid, sphere, tubes, union
-from scopereg.data.phantom.anatomy.texture import Texture
-from scopereg.data.phantom.anatomy.tissue import Tissue
 from scopereg.data.phantom.fan import Fan
 from scopereg.data.phantom.scanner import Scanner
 

@@ -1,0 +1,48 @@
+"""The table of a track comes back as it was written, and other files are not taken for one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.registration.track import Step, is_track, read_track, write_track
+
+POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
+STEPS = [
+    Step(0, 'a "b", c.mha', 0, 0.25, "found", "", POSE, POSE, 1.25, True, 0.5, 20.0, "echo network", 0.125, 1.5, 1.75),
+    Step(1, 'a "b", c.mha', 1, 0.5, "unreadable", "no picture,\nno pose"),
+    Step(2, 'a "b", c.mha', 2, 0.75, "carried", "away", POSE, None, 2.5, False, belongs=False),
+    Step(3, 'a "b", c.mha', 3, 1.0, "followed", "too likely", POSE, None, 8.5, False, belongs=True),
+]
+
+
+def test_steps_come_back(tmp_path: Path) -> None:
+    path = write_track(STEPS, tmp_path / "track.csv")
+    assert is_track(path)
+    for found, step in zip(read_track(path), STEPS, strict=True):
+        for name in ("pose", "alone"):
+            one, other = getattr(found, name), getattr(step, name)
+            assert (one is None) == (other is None)
+            if one is not None:
+                np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-9)
+        plain = [repr(replace(each, pose=None, alone=None)) for each in (found, step)]  # NaN is not equal to itself
+        assert plain[0] == plain[1]
+    assert math.isnan(read_track(path)[1].error_mm)
+
+
+def test_other_files_are_no_tracks(tmp_path: Path) -> None:
+    for name, content in (("a.csv", b"frame,file\n"), ("b.csv", b""), ("c.csv", b"\xff\xfe")):
+        (tmp_path / name).write_bytes(content)
+        assert not is_track(tmp_path / name)
+    assert not is_track(tmp_path / "none.csv")
+    assert not is_track(tmp_path)
+    whole = write_track(STEPS, tmp_path / "track.csv").read_text()
+    (tmp_path / "track.csv").write_text(whole.replace("0.250000", "soon"))
+    with pytest.raises(ScopeRegError, match="no whole table"):
+        read_track(tmp_path / "track.csv")
