@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.commands.shared import INTERRUPTED, DeviceName, File, PrecisionName
+from scopereg.commands.shared import INTERRUPTED, Device, File, PrecisionName
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import say
@@ -40,8 +40,7 @@ class BenchOptions:
     """Also time every stage of SCoPE-Reg alone, beside the least time that it could take on this machine."""
     seed: int = 0
     """Seed of weights and images."""
-    device: DeviceName = "auto"
-    """Where networks run."""
+    device: Device = "auto"
 
 
 def run(options: BenchOptions) -> int:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from scopereg.commands.shared import AnatomyName, DeviceName, Folder, ProtocolName
+from scopereg.commands.shared import AnatomyName, Device, Folder, Protocol
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
 from scopereg.registration.settings import DEFAULT
@@ -41,14 +41,12 @@ class DemoOptions:
     """Frames in the sweep."""
     magnitude: float = 10.0
     """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
-    protocol: ProtocolName = "honest"
-    """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
+    protocol: Protocol = "honest"
     model: str = DEFAULT
     """Network that registers: a model of the package or a .safetensors file."""
     seed: int = 100_000
     """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
 
 
 @dataclass(frozen=True)
