@@ -171,7 +171,7 @@ def test_a_bind_elsewhere_makes_a_token_and_says_so(capsys: pytest.CaptureFixtur
     with open_page(PageOptions(port=0, open=False, no_token=True), show, console) as web:
         assert web.door.token is None
         assert "no token: every program" in capsys.readouterr().out
-    with pytest.raises(ScopeRegError, match="everybody who reaches 0.0.0.0 could use the page"):
+    with pytest.raises(ScopeRegError, match=r"everybody who reaches 0\.0\.0\.0 could use the page"):
         open_page(PageOptions(host="0.0.0.0", no_token=True), show, console)
     with pytest.raises(ScopeRegError, match="a token and none"):
         open_page(PageOptions(no_token=True, token=TOKEN), show, console)
