@@ -83,11 +83,8 @@ def matrix_of(text: str, where: str) -> Matrix:
         matrix = np.array([float(number) for number in text.split()]).reshape(4, 4)
     except ValueError:
         matrix = np.full((4, 4), np.nan)
-    if (
-        not np.isfinite(matrix).all()
-        or np.abs(matrix).max() > _FARTHEST
-        or not np.allclose(matrix[3], (0, 0, 0, 1), atol=1e-6)
-    ):
+    # NaN is not within the farthest either.
+    if not np.abs(matrix).max() <= _FARTHEST or not np.allclose(matrix[3], (0, 0, 0, 1), atol=1e-6):
         raise ScopeRegError(
             f"a transform reads {text[:60]!r}",
             where=where,
@@ -126,8 +123,7 @@ def _inverse(matrix: Matrix, name: str) -> Matrix:
         raise ScopeRegError(
             "it has no inverse", where=f"transform {name}", fix="record or calibrate it again: it is no pose"
         )
-    inverse: Matrix = np.linalg.inv(matrix)
-    return inverse
+    return np.linalg.inv(matrix).astype(np.float64, copy=False)
 
 
 class RigidImages(NamedTuple):

@@ -201,9 +201,10 @@ def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> npt.NDArray[
         if dtype.kind not in "uif" or min(shape, default=1) < 0:
             raise ValueError(f"{name} holds {dtype} of shape {shape}, not numbers")
         content = np.empty(check_size(shape, dtype.itemsize, str(path), in_use=False), np.uint8)
-        view, at = memoryview(content), 0
-        while at < content.size and (count := file.readinto(view[at : at + _CHUNK])):
-            at += count
+        at = 0
+        while piece := file.read(min(_CHUNK, content.size - at)):
+            content[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
         if at < content.size or file.read(1):  # the archive compares its checksum at the end
             raise ValueError(f"{name} does not hold the {content.size} bytes that its header promises")
     values: npt.NDArray[Any] = content.view(dtype).reshape(shape, order="F" if fortran else "C")
