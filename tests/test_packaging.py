@@ -78,10 +78,10 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
 
 def test_importing_the_training_needs_lightning_and_safetensors_besides() -> None:
     """It runs on clusters where nothing else can be installed. Lightning itself loads yaml, so it comes first."""
-    modules = ("settings", "source", "step", "module", "validation", "worlds", "task", "fitting")
+    modules = ("settings", "source", "step", "loop", "validation", "worlds", "task", "fitting")
     absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
     code = (
-        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        f"import sys, lightning_fabric\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         f"for name in {modules!r}: __import__('scopereg.training.' + name)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -93,7 +93,7 @@ def test_benchmarks_of_the_training_need_no_more(script: str) -> None:
     """They run beside the training, on the same machines."""
     absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
     code = (
-        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        f"import sys, lightning_fabric\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         f"sys.path.append({str(ROOT / 'benchmarks')!r})\n__import__({script!r})\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -102,7 +102,7 @@ def test_benchmarks_of_the_training_need_no_more(script: str) -> None:
 
 def test_training_without_lightning_tells_what_to_install() -> None:
     code = (
-        "import sys\nsys.modules['pytorch_lightning'] = None\nfrom scopereg.cli import main\nsys.exit(main(['train']))"
+        "import sys\nsys.modules['lightning_fabric'] = None\nfrom scopereg.cli import main\nsys.exit(main(['train']))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
