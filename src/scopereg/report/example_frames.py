@@ -67,10 +67,10 @@ class ExampleFrames:
         if group.dataset == self._dataset and (self._volumes is not None or self._phantoms(group)):
             return None
         if group.dataset in ANATOMIES and self._phantoms(group):
-            return f"{_NEEDED} Add --dataset {group.dataset}: its phantoms are made again."
+            return f"{_NEEDED} Add dataset={group.dataset}: its phantoms are made again."
         return (
-            f"{_NEEDED} Add --dataset {group.dataset} --data FOLDER, with the folder that scopereg evaluate read, or "
-            "a prepared set."
+            f"{_NEEDED} Add dataset={group.dataset} data=FOLDER, with the folder that the evaluation read, or a "
+            "prepared set."
         )
 
     def example(self, group: Group, index: int) -> ExampleFrame:
