@@ -178,11 +178,11 @@ def _targets(options: RegisterOptions) -> dict[str, Path]:
 
 
 def _check_ending(kind: str, name: str) -> None:
+    from scopereg.io.read_image import endings as image_endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
     option = "--output" if kind == "pose" else f"--{kind}"
-    endings = ENDINGS if kind == "pose" else FORMATS
+    endings = ENDINGS if kind == "pose" else image_endings(written=True)
     if not name.lower().endswith(endings) or name.lower() in endings:
         raise ScopeRegError(
             f"unknown ending of {name!r}",
@@ -213,9 +213,10 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
 
 def batch_job(options: RegisterOptions, reading: Reading) -> Job:
     """The job of a batch; its output is a folder, its images are named by endings."""
+    from scopereg.io.read_image import endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
+    images = endings(written=True)
     if options.output is None or options.output.suffix.lower() in ENDINGS or options.output.is_file():
         raise ScopeRegError(
             "a batch needs a folder for its results", where="--output", fix="pass one: -o FOLDER (and --format)"
@@ -224,9 +225,9 @@ def batch_job(options: RegisterOptions, reading: Reading) -> Job:
         raise ScopeRegError("it is for one file", where="--index", fix="leave it out for a folder")
     for kind in ("placed", "resliced"):
         value = getattr(options, kind)
-        if value is not None and value.lower() not in FORMATS:
+        if value is not None and value.lower() not in images:
             raise ScopeRegError(
-                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(FORMATS)}"
+                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(images)}"
             )
     return _job(options, reading, options.output)
 

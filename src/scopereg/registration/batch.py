@@ -24,7 +24,7 @@ from scopereg.io.plus_sequence import add_poses
 from scopereg.io.transforms import Convention
 from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator
-from scopereg.registration.reading import FRAME_ENDINGS, Reading, find_files, reader_notes, reason_of
+from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
 from scopereg.registration.register import Start
 from scopereg.registration.result import Result
 
@@ -124,7 +124,7 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
 
 
 def _plain_name(shown: str) -> str:
-    ending = next((ending for ending in FRAME_ENDINGS if shown.lower().endswith(ending)), "")
+    ending = next((ending for ending in frame_endings() if shown.lower().endswith(ending)), "")
     name = shown[: len(shown) - len(ending)]
     return name[: -len(_PLUS)] if name.lower().endswith(_PLUS) else name
 

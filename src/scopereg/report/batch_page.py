@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-import SimpleITK as sitk
 import torch
 from torch import Tensor
 
@@ -141,7 +140,7 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
     )
     for row in rows:
         frame = small(cine_of(job.reading, row.task.path)[row.task.index])
-        cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.found.pose)))[0]
+        cut = torch.from_numpy(resliced_image(volume, frame, row.found.pose).array)[0]
         report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
 
 
