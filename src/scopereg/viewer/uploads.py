@@ -28,10 +28,10 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
     """The body of a request in a temporary file, which is gone afterwards, and the name that it shall have."""
     name = plain_name(request.query_params.get("name", ""))
     if largest <= 0:
-        raise UploadError(403, "uploads are off", "start scopereg live without --no-uploads")
+        raise UploadError(403, "uploads are off", "start scopereg live with uploads=True")
     stated = request.headers.get("content-length", "")
     too_large = UploadError(
-        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise --max-upload-mb", hang_up=not stated
+        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise max_upload_mb=", hang_up=not stated
     )
     if stated.isdecimal() and int(stated) > largest:
         raise too_large

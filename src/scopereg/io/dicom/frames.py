@@ -72,10 +72,11 @@ def read_dicom_cine(
     `spacing_mm` (x, y) is used instead where it is given; `region` chooses between several pictures on one screen.
     """
     dataset = read_dataset(path)
-    if not (number(dataset, "Columns") and number(dataset, "Rows")):
-        raise ScopeRegError(
-            "it holds no image", where=str(path), fix="pass an ultrasound image, not a report or a plan"
-        )
+    with reading(path):
+        if not (number(dataset, "Columns") and number(dataset, "Rows")):
+            raise ScopeRegError(
+                "it holds no image", where=str(path), fix="pass an ultrasound image, not a report or a plan"
+            )
     pixels = StoredPixels(dataset, str(path))
     count, rows, columns, *_ = pixels.layout
     with reading(path):

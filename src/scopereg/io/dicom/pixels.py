@@ -6,6 +6,7 @@ apart, in a child process: by pydicom with the plugins that are installed, else 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from io import BytesIO
 from math import prod
@@ -39,6 +40,8 @@ _LAYOUT = (
     "PixelRepresentation",
 )
 _FILMS = ("MPEG", "HEVC", "SMPTE")  # their frames are not pieces of their own, and no decoder here knows them
+_FRAME_HEADS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # marks of JPEG, and that of JPEG-LS
+_JPEG_2000_BEGIN = b"\xff\x4f\xff\x51"
 _JPEG_END = b"\xff\xd9"
 _HELP = {"High-Throughput": "pip install pylibjpeg-openjpeg", "JPEG 2000": "pip install pylibjpeg-openjpeg"}
 _ELSEWHERE = "export the file uncompressed, or decompress it with dcmdjpeg of DCMTK or gdcmconv --raw"
@@ -182,8 +185,8 @@ def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str) -> P
     """One frame through a file of its own: GDCM would decode the whole cine, and rescale by the header's slope."""
     syntax = UID(dataset.file_meta.TransferSyntaxUID)
     packed = get_frame(dataset.PixelData, index, number_of_frames=layout.frames)
-    if "JPEG" in syntax.name and not packed.rstrip(b"\0\xff").endswith(_JPEG_END):
-        raise _undecoded(syntax, f"frame {index} is cut short", where)
+    if "JPEG" in syntax.name and "XL" not in syntax.name:
+        _check_stream(packed, (layout.rows, layout.columns), syntax, f"{where}, frame {index}")
     content = _one_frame(dataset, layout, packed, syntax)
     allowance = Allowance.for_bytes(layout.frame_bytes)
     try:
@@ -195,6 +198,40 @@ def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str) -> P
     if facts.get("by") == "GDCM" and layout.samples == 3 and layout.bits > 8:
         raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
     return pixels
+
+
+def _check_stream(packed: bytes, size: tuple[int, int], syntax: UID, where: str) -> None:
+    """An error unless a JPEG stream ends as one, and says itself to be as large as the header of DICOM does."""
+    if not packed.rstrip(b"\0\xff").endswith(_JPEG_END):
+        raise _undecoded(syntax, "it is cut short", where)
+    try:
+        found = _jpeg_2000_size(packed) if "2000" in syntax.name else _jpeg_size(packed)
+    except (struct.error, IndexError):
+        found = None
+    if found != size:
+        said = "no size" if found is None else f"{found[1]} x {found[0]} pixels"
+        raise _undecoded(syntax, f"the stream says {said}, the header {size[1]} x {size[0]}", where)
+
+
+def _jpeg_2000_size(packed: bytes) -> tuple[int, int] | None:
+    at = packed.find(_JPEG_2000_BEGIN)
+    right, bottom, left, top = struct.unpack_from(">4I", packed, at + len(_JPEG_2000_BEGIN) + 4)
+    return (bottom - top, right - left) if at >= 0 else None
+
+
+def _jpeg_size(packed: bytes) -> tuple[int, int] | None:
+    """Rows and columns by the first frame header of JPEG or JPEG-LS."""
+    at = 2
+    while packed[at] == 0xFF:
+        kind = packed[at + 1]
+        if kind == 0xFF:  # filled up
+            at += 1
+            continue
+        if kind in _FRAME_HEADS:
+            rows, columns = struct.unpack_from(">HH", packed, at + 5)
+            return rows, columns
+        at += 2 + int(struct.unpack_from(">H", packed, at + 2)[0])
+    return None
 
 
 def _one_frame(dataset: FileDataset, layout: Layout, packed: bytes, syntax: UID) -> bytes:

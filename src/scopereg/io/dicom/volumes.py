@@ -18,6 +18,7 @@ from pydicom.uid import UID
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.header import (
+    DICOM_ENDINGS,
     frame_count,
     identifiers,
     is_dicom,
@@ -44,6 +45,7 @@ _ROUNDING_MM = 2e-3  # of positions written with two or three decimals
 _SHEAR = 0.01  # sideways drift per step forward, from which the volume is a sheared one
 _ONE_OF_A_SERIES = ("sop_instance_uid",)
 _MOST_LISTED = 6
+_STANDARD = "1.2.840.10008."  # how all classes of the standard begin
 _SHARED = {  # by the slices of a volume
     "PatientID": "patients",
     "PatientName": "patients",
@@ -83,6 +85,11 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
 
     `series` is the identifier of one of several series, or its beginning; `index` is for `read_enhanced`.
     """
+    with reading(folder):
+        return _series_in(folder, series, index)
+
+
+def _series_in(folder: Path, series: str | None, index: int | None) -> StoredVolume:
     found = find_series(folder)
     if not found:
         raise ScopeRegError("no DICOM files in it", where=str(folder), fix="pass the folder that holds the slices")
@@ -106,7 +113,8 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
 
 def read_slices(paths: Sequence[Path], folder: Path) -> ImageFile:
     """The volume of the slices of one series, in whatever order; an error if any is missing, twice or another's."""
-    return _stacked([_File(path, read_dataset(path, pixels=False)) for path in paths], folder)[0]
+    with reading(folder):
+        return _stacked([_File(path, read_dataset(path, pixels=False)) for path in paths], folder)[0]
 
 
 def _stacked(files: Sequence[_File], folder: Path) -> tuple[ImageFile, FileDataset]:
@@ -146,7 +154,7 @@ def find_series(folder: Path) -> dict[str, list[_File]]:
     """Files with images of each series in a folder, by the series' identifier."""
     found: dict[str, list[_File]] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and is_dicom(path):
+        if path.is_file() and (is_dicom(path) or path.name.lower().endswith(DICOM_ENDINGS)):
             header = read_dataset(path, pixels=False)
             with reading(path):
                 if number(header, "Rows"):
@@ -159,9 +167,10 @@ def find_series(folder: Path) -> dict[str, list[_File]]:
 
 
 def _promises_image(header: FileDataset) -> bool:
-    """Whether a file should hold an image by its class, which stands first; one without a class may."""
-    kind = header.file_meta.get("MediaStorageSOPClassUID") or header.get("SOPClassUID")
-    return kind is None or UID(kind).name.endswith(("Image Storage", "Volume Storage"))
+    """Whether a file should hold an image by its class, which stands first; one without a class, or a damaged, may."""
+    kind = UID(header.file_meta.get("MediaStorageSOPClassUID") or header.get("SOPClassUID") or _STANDARD)
+    damaged = kind.name == kind and kind.startswith(_STANDARD)  # it is in no list
+    return damaged or kind.name.endswith(("Image Storage", "Volume Storage"))
 
 
 def read_enhanced(path: Path, index: int | None = None) -> StoredVolume:
@@ -314,7 +323,8 @@ def _values(
     if slope in (None, 1.0) and intercept in (None, 0.0):
         return grey_values(stored, where, colours=stored.ndim == 3)
     slope = 1.0 if slope is None else slope
-    values = grey_values(stored.astype(np.float32), where) * np.float32(slope) + np.float32(intercept or 0.0)
+    with np.errstate(over="ignore"):
+        values = grey_values(stored.astype(np.float32), where) * np.float32(slope) + np.float32(intercept or 0.0)
     if slope == 0 or not np.isfinite(values).all():
         raise ScopeRegError(
             f"its values after slope {slope:g} and intercept {intercept or 0.0:g} are no numbers, or all the same",
