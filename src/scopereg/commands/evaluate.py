@@ -227,6 +227,6 @@ def _summary(rows: list[FrameResult]) -> list[str]:
 
 
 def _ok(rows: list[FrameResult]) -> str:
-    """Share of frames whose pose a calibrated network believes."""
+    """Share of the frames whose pose a calibrated network calls reliable."""
     judged = [row.ok == "yes" for row in rows if row.ok]
     return f"{sum(judged) / len(judged):.0%}" if judged else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,10 +81,13 @@ class Entry(NamedTuple):
 
 
 class Report:
-    """Collects sections in order and writes them as one file; with contents, each section prints on a new page."""
+    """Collects sections in order and writes them as one file; with contents, each section prints on a new page.
 
-    def __init__(self, title: str, lead: str, *, contents: bool = False) -> None:
-        self.title = title
+    Texts and notes go through `words`, by which a caller may call arguments otherwise.
+    """
+
+    def __init__(self, title: str, lead: str, *, contents: bool = False, words: Callable[[str], str] = str) -> None:
+        self.title, self._words = title, words
         self._head = f"<h1>{escape(title)}</h1><p class='dim'>{escape(lead)}</p>"
         self._contents = contents
         self._entries: list[Entry] = []
@@ -97,11 +100,11 @@ class Report:
         self._heading(text, explanation, 3)
 
     def text(self, paragraph: str) -> None:
-        self._parts.append(f"<p>{escape(paragraph)}</p>")
+        self._parts.append(f"<p>{escape(self._words(paragraph))}</p>")
 
     def notes(self, notes: Iterable[str]) -> None:
         """Small print."""
-        lines = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        lines = "".join(f"<li>{escape(self._words(note))}</li>" for note in notes)
         self._parts += [f"<ul class='notes'>{lines}</ul>"] if lines else []
 
     def cards(self, cards: dict[str, str]) -> None:
