@@ -33,8 +33,8 @@ from scopereg.io import write_volume
 from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
-from scopereg.training.adaptation.adapter import Adaptation, adapt
-from scopereg.training.adaptation.settings import AdaptSettings
+from scopereg.training.adaptation import Adaptation, adapt
+from scopereg.training.settings import AdaptSettings
 from scopereg.training.validation import summarise
 
 FRAMES = 24  # of each patient

@@ -29,10 +29,11 @@ from scopereg.io.files import write_sheet
 from scopereg.networks import NetworkResult
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
+from scopereg.networks.recipe import Batch
 from scopereg.provenance import device_name, library_versions
 from scopereg.training.module import channels_last, create_network
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, FrameSource
+from scopereg.training.source import FrameSource
 from scopereg.training.step import CapturedStep, PlainStep, Weights
 
 SHAPE = (32, 128, 128)

@@ -33,9 +33,9 @@ from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.module import PoseTraining, network_options
+from scopereg.training.parts import measure_statistics, norms_of
 from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
-from scopereg.training.statistics import measure_statistics, norms_of
 from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 

@@ -18,7 +18,7 @@ from scopereg.data import phantom
 from scopereg.data.mismatch import FanOptions, draw_fans
 from scopereg.geometry import sample_slice
 from scopereg.images import Volume
-from scopereg.training.adaptation.scene import Scene
+from scopereg.training.scene import Scene
 
 OUT = Path(__file__).parent / "images" / "adapt.png"
 SEED, FRAMES = 1, 6

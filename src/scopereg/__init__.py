@@ -15,7 +15,7 @@ _HOMES = {
     "Pose": "scopereg.geometry",
     "ScopeRegError": "scopereg.errors",
     "Volume": "scopereg.images",
-    "adapt": "scopereg.training.adaptation.adapter",
+    "adapt": "scopereg.training.adaptation",
     "load": "scopereg.registration.model",
     "register": "scopereg.registration.register",
 }
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scopereg.images import Volume as Volume
     from scopereg.registration.model import load as load
     from scopereg.registration.register import register as register
-    from scopereg.training.adaptation.adapter import adapt as adapt
+    from scopereg.training.adaptation import adapt as adapt
 
 __all__ = ["Frame", "Pose", "ScopeRegError", "Volume", "__version__", "adapt", "load", "register"]
 

@@ -18,7 +18,8 @@ from scopereg.networks.passes import (
     place,
     seen_from,
 )
-from scopereg.training.losses import LossOptions, total_loss
+from scopereg.training.losses import total_loss
+from scopereg.training.settings import TrainSettings
 
 
 def encoded(shape: tuple[int, int, int], depth_stride: int = 8) -> tuple[Tensor, Lattice]:
@@ -141,7 +142,7 @@ def test_the_loss_counts_every_look_the_last_most() -> None:
     made = network(3).train()
     result = made(slices, volumes)
     true = VoxelPoses(torch.eye(3).expand(2, 3, 3), torch.full((2, 3), 3.0))
-    options = LossOptions("distance")
+    options = TrainSettings(loss="distance")
     alone = []
     look = result
     while look is not None:

@@ -9,13 +9,12 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.cost import count_parameters, published_cost
 from scopereg.geometry import VoxelPoses, geodesic_angle_deg, sample_poses
-from scopereg.networks import ScopeReg, create, names
+from scopereg.networks import ScopeReg, create, names, recipe
 from scopereg.networks.decoder import CoordinateDecoder
 from scopereg.networks.fusion import WIDTH
 from scopereg.networks.lattice import Lattice, scan_orders
 from scopereg.networks.published import forward_as_published
 from scopereg.training.losses import pose_loss
-from scopereg.training.objectives import OBJECTIVES
 
 PARAMETERS = {
     "scope-reg": 6_494_901,
@@ -26,7 +25,7 @@ PARAMETERS = {
 }
 
 
-ARMS = tuple(name for name in names() if name not in OBJECTIVES)  # baselines have files of their own
+ARMS = tuple(name for name in names() if recipe(name).objective is None)  # baselines have files of their own
 
 
 def images(batch: int, *shape: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ from scopereg.registration.result import Result
 from scopereg.report import example_frames
 from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
 from scopereg.report.example_frames import failures, ranked
+from scopereg.report.results_page import report_of
 
 NAN = float("nan")
 SETTINGS = EvaluateSettings("paper", 6.0, frames=2)
@@ -138,6 +139,16 @@ def test_every_section_is_there_or_left_out_on_purpose(page: str, results: Path,
     assert "No tests: no other method" in alone
     assert "The results are of one magnitude each" in alone
     assert "2 of 12 frames." in alone
+    assert "--magnitude chooses" not in alone
+
+
+def test_python_is_told_of_arguments_and_the_command_line_of_flags(page: str, results: Path) -> None:
+    assert "Add --dataset camus --data FOLDER" in page
+    assert "--magnitude chooses" in page
+    called = report_of([results]).html()
+    assert "Add dataset=camus data=FOLDER" in called
+    assert "magnitude= chooses" in called
+    assert not re.search(r"\s--[a-z]", re.sub("<style>.*</style>|<pre>.*</pre>", "", called, flags=re.DOTALL))
 
 
 def test_numbers_are_those_of_the_rows(page: str, results: Path) -> None:

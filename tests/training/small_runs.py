@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from scopereg.data.store import VolumeSet
+from scopereg.networks.recipe import Batch
 from scopereg.networks.weights import read_facts
 from scopereg.training.checkpoint import read_checkpoint
 from scopereg.training.fitting import CHECKPOINT, MODEL, Machine, train
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, FrameSource
+from scopereg.training.source import FrameSource
 
 Maker = Callable[..., VolumeSet]
 

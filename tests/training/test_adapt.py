@@ -25,17 +25,15 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.networks import create
+from scopereg.networks.recipe import Batch
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
 from scopereg.registration.locator import Locator
 from scopereg.registration.network import NetworkMethod
-from scopereg.training.adaptation import parts
-from scopereg.training.adaptation.adapter import Adaptation, adapt
-from scopereg.training.adaptation.filling import fill_empty, pictured
-from scopereg.training.adaptation.scene import COVERED, Scene, cover, window_shape
-from scopereg.training.adaptation.settings import AdaptSettings
-from scopereg.training.adaptation.source import HeldOut
-from scopereg.training.source import Batch
+from scopereg.training import parts
+from scopereg.training.adaptation import Adaptation, adapt
+from scopereg.training.scene import COVERED, HeldOut, Scene, cover, fill_empty, pictured, window_shape
+from scopereg.training.settings import AdaptSettings
 
 SMALL = (16, 48, 48)
 CPU = torch.device("cpu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,7 +12,6 @@ from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_poses
 from scopereg.networks import NetworkResult
 from scopereg.training.losses import (
     ROUND_VOXELS,
-    LossOptions,
     coordinate_loss,
     distance_loss,
     elasticity_loss,
@@ -21,6 +22,7 @@ from scopereg.training.losses import (
     total_loss,
     true_field,
 )
+from scopereg.training.presets import PAPER
 
 
 def poses(count: int = 3) -> VoxelPoses:
@@ -137,9 +139,9 @@ def test_options_add_the_regularisers_by_their_weights() -> None:
     result = NetworkResult(torch.eye(3).expand(3, 3, 3), torch.zeros(3, 3), field)
     plain = total_loss(result, true)
     assert torch.equal(plain, pose_loss(VoxelPoses(result.rotation, result.translation), true))
-    mixed = total_loss(result, true, LossOptions(flow=2.0, elasticity=0.5, poisson_ratio=0.3))
-    assert torch.allclose(mixed, plain + 2 * flow_loss(field, true) + 0.5 * elasticity_loss(field, 0.3))
-    near = total_loss(result, true, LossOptions("distance", 20.0, coordinates=3.0))
+    mixed = total_loss(result, true, replace(PAPER, flow=2.0, elasticity=0.5))
+    assert torch.allclose(mixed, plain + 2 * flow_loss(field, true) + 0.5 * elasticity_loss(field))
+    near = total_loss(result, true, replace(PAPER, loss="distance", lever_voxels=20.0, coordinates=3.0))
     distance = distance_loss(VoxelPoses(result.rotation, result.translation), true, 20.0)
     assert torch.allclose(near, distance + 3 * coordinate_loss(field, true))
 
@@ -148,7 +150,7 @@ def test_a_network_without_a_field_cannot_be_regularised() -> None:
     result = NetworkResult(torch.eye(3)[None], torch.zeros(1, 3))
     true = poses(1)
     assert total_loss(result, true).shape == (1,)
-    for options in (LossOptions(coordinates=1.0), LossOptions(flow=1.0), LossOptions(elasticity=1.0)):
+    for options in (replace(PAPER, coordinates=1.0), replace(PAPER, flow=1.0), replace(PAPER, elasticity=1.0)):
         with pytest.raises(ScopeRegError, match="no coordinate field"):
             total_loss(result, true, options)
 

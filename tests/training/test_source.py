@@ -13,8 +13,9 @@ from torch import Tensor
 from scopereg.data.store import AcquiredFrames, VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import is_rotation, sample_poses, sample_slice
+from scopereg.networks.recipe import Batch
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, FrameSource, check_volumes
+from scopereg.training.source import FrameSource, check_volumes
 
 Maker = Callable[..., VolumeSet]
 PAPER = TrainSettings(protocol="paper", augment=False, batch=8, frames_per_volume=2, magnitude=3.0)

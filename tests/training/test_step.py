@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from torch import Tensor, nn
 from scopereg.data.store import VolumeSet
 from scopereg.geometry import VoxelPoses
 from scopereg.networks import NetworkResult
-from scopereg.training.losses import LossOptions, pose_loss, slice_field, total_loss
+from scopereg.networks.recipe import Batch
+from scopereg.training.losses import pose_loss, slice_field, total_loss
 from scopereg.training.module import channels_last, copy_counters, create_network
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, FrameSource
+from scopereg.training.source import FrameSource
 from scopereg.training.step import RUNS_BEFORE_CAPTURE, CapturedStep, PlainStep, Weights
 
 CPU = torch.device("cpu")
@@ -183,24 +185,17 @@ def test_the_gradient_is_that_of_the_mean_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "loss"),
-    [
-        ({}, LossOptions("distance", 43.0)),
-        ({"loss": "squared"}, LossOptions("squared", 43.0)),
-        ({"lever_voxels": 10.0}, LossOptions("distance", 10.0)),
-        ({"coordinates": 0.7}, LossOptions("distance", 43.0, coordinates=0.7)),
-        ({"flow": 0.7}, LossOptions("distance", 43.0, flow=0.7)),
-        ({"elasticity": 0.7}, LossOptions("distance", 43.0, elasticity=0.7)),
-    ],
+    "option",
+    [{}, {"loss": "squared"}, {"lever_voxels": 10.0}, {"coordinates": 0.7}, {"flow": 0.7}, {"elasticity": 0.7}],
 )
-def test_options_of_the_loss_reach_the_step(option: dict[str, float], loss: LossOptions) -> None:
+def test_settings_of_the_loss_reach_the_step(option: dict[str, Any]) -> None:
     tilted = some_batch()._replace(rotation=torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]).expand(4, 3, 3))
-    network = Shift(0.5)
-    step = PlainStep(weights_of(network, replace(SETTINGS, **option)))  # type: ignore[arg-type]
+    network, settings = Shift(0.5), replace(SETTINGS, **option)
+    step = PlainStep(weights_of(network, settings))
     step.gradients(tilted)
     with torch.no_grad():
         result = network(tilted.slices, tilted.volumes)
-        wanted, usual = (total_loss(result, tilted.poses, o).mean() for o in (loss, LossOptions("distance", 43.0)))
+        wanted, usual = (total_loss(result, tilted.poses, chosen).mean() for chosen in (settings, SETTINGS))
     torch.testing.assert_close(step.total, wanted)
     assert (abs(float(wanted - usual)) > 1e-3) is bool(option)
 

@@ -21,11 +21,12 @@ from torch import Tensor
 
 from scopereg.data.splits import split_set
 from scopereg.data.store import save_set
+from scopereg.networks.recipe import Batch
 from scopereg.training.checkpoint import read_checkpoint
 from scopereg.training.fitting import CHECKPOINT, MODEL, RUN
 from scopereg.training.module import create_network
 from scopereg.training.settings import plain
-from scopereg.training.source import Batch, FrameSource
+from scopereg.training.source import FrameSource
 from scopereg.training.step import PlainStep, Weights
 
 _TWO = """

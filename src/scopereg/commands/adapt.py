@@ -12,14 +12,22 @@ from rich.table import Table
 
 from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
-from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
+from scopereg.commands.shared import (
+    INTERRUPTED,
+    BaseName,
+    Device,
+    File,
+    Positional,
+    VolumeFile,
+    VolumeReading,
+)
 from scopereg.errors import ScopeRegError
 from scopereg.registration.settings import DEFAULT
-from scopereg.training.adaptation.settings import AdaptSettings
-from scopereg.training.progress import duration
+from scopereg.training.display import duration
+from scopereg.training.settings import AdaptSettings
 
 if TYPE_CHECKING:
-    from scopereg.training.adaptation.adapter import Adaptation
+    from scopereg.training.adaptation import Adaptation
 
 _COLUMNS = {"mean_mm": "mean mm", "median_mm": "median", "p95_mm": "95 %", "within_3_mm": "in 3 mm"}
 
@@ -34,19 +42,17 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 
     base: BaseName = DEFAULT
     """Weights to start from (also --from): a model of the package, or a .safetensors file of SCoPE-Reg."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: File = Path("patient.safetensors")
     """File for the weights (.safetensors); an earlier one stays until the new one is whole."""
-    device: DeviceName = "auto"
-    """Where the network learns."""
+    device: Device = "auto"
 
 
 def run(options: AdaptOptions) -> int:
     """The verb; 130 when it was interrupted."""
     from scopereg.io.volumes import read_volume
     from scopereg.registration.reading import image_line, reader_notes
-    from scopereg.training.adaptation.adapter import adapt
+    from scopereg.training.adaptation import adapt
 
     if options.volume is None:
         raise ScopeRegError("a volume is needed", where="scopereg adapt", fix="write scopereg adapt VOLUME")

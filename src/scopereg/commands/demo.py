@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from scopereg.commands.shared import AnatomyName, DeviceName, Folder, ProtocolName
+from scopereg.commands.shared import AnatomyName, Device, Folder, Protocol
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
 from scopereg.registration.settings import DEFAULT
@@ -41,14 +41,12 @@ class DemoOptions:
     """Frames in the sweep."""
     magnitude: float = 10.0
     """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
-    protocol: ProtocolName = "honest"
-    """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
+    protocol: Protocol = "honest"
     model: str = DEFAULT
     """Network that registers: a model of the package or a .safetensors file."""
     seed: int = 100_000
     """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,8 @@ def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object
 
 def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> Report:
     from scopereg.geometry import SUCCESS_MM
-    from scopereg.report.charts import Series, line_chart
+    from scopereg.report.charts import line_chart
+    from scopereg.report.drawing import DASHED, Series
     from scopereg.report.page import Report
 
     network, classical = outcomes
@@ -241,9 +240,9 @@ def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object],
     )
     report.heading("Error along the sweep", "Mean distance over the frame's centre and four corners.")
     lines = [
-        Series("before", [r.start_mm for r in network.rows], "#7f8a96", dashed=True),
-        Series(NETWORK, [r.error_mm for r in network.rows], "#4cc38a"),
-        Series(CLASSICAL, [r.error_mm for r in classical.rows], "#f2b155"),
+        Series("before", [r.start_mm for r in network.rows], "var(--none)", DASHED),
+        Series(NETWORK, [r.error_mm for r in network.rows], "var(--c0)"),
+        Series(CLASSICAL, [r.error_mm for r in classical.rows], "var(--c1)"),
     ]
     mark = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
     report.chart(line_chart(lines, x_label="frame of the sweep", y_label="error, mm", mark=mark))

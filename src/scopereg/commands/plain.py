@@ -12,18 +12,20 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 Value = TypeVar("Value")
 _PLACE = "positional"
 Positional = Annotated[Value, _PLACE]  # as tyro.conf.Positional
+OneWay = Annotated[Value, "one way"]  # as tyro.conf.FlagCreatePairsOff; no option here is so
 
 
 @dataclass(frozen=True)
 class Arg:
-    """Other names of an option."""
+    """Other names of an option, and the sentence that tells what it means."""
 
     aliases: tuple[str, ...]
+    help: str | None
 
 
-def arg(aliases: Sequence[str]) -> Arg:
+def arg(*, aliases: Sequence[str] = (), help: str | None = None) -> Arg:
     """As `tyro.conf.arg`, as far as options here use it."""
-    return Arg(tuple(aliases))
+    return Arg(tuple(aliases), help)
 
 
 def parse_plainly(options: type[Value], words: Sequence[str], default: Value, prog: str, description: str) -> Value:

@@ -14,7 +14,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.shared import INTERRUPTED, DatasetName, DeviceName, Folder, Positional
+from scopereg.commands.shared import INTERRUPTED, DatasetName, Device, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
@@ -53,8 +53,7 @@ class RunOptions:
     """Pixels along each side of a CAMUS image; its field stays 78.8 mm wide."""
     skip_bad: bool = False
     """Leave out files that cannot be used, instead of stopping; run.json names them."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
     devices: int = 1
     """GPUs to train on, on each machine."""
     nodes: int = 1
@@ -154,11 +153,11 @@ def _check_phantoms(options: TrainOptions) -> None:
 
 
 def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
+    from scopereg import networks
     from scopereg.data.datasets import load_dataset
     from scopereg.data.phantom.anatomy import ANATOMIES
     from scopereg.devices import resolve_device
     from scopereg.training.fitting import RUN
-    from scopereg.training.source import PROMPTED
 
     making = options.dataset in ANATOMIES and options.data is None
     with counting("making phantoms" if making else "reading volumes", quiet) as progress:
@@ -170,7 +169,7 @@ def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
             magnitude=options.magnitude,
             shape=options.shape,
             size=options.size,
-            labels=options.network in PROMPTED,  # others look at none, and files without them are as good
+            labels=networks.recipe(options.network).masks,  # others look at none, and files without them are as good
             skip_bad=options.skip_bad,
             device=resolve_device(options.device),
             keep=options.output / "data",

@@ -18,7 +18,7 @@ from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import is_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
-from scopereg.io.read_image import FORMATS, ImageFile, ImageHeader, read_header, read_image
+from scopereg.io.read_image import ImageFile, ImageHeader, ending_of, endings, read_header, read_image
 
 if TYPE_CHECKING:
     from scopereg.data.store import VolumeSet
@@ -118,7 +118,7 @@ def plan_folder(
 
 def find_cases(root: Path, labels: bool = True, patient_of: Callable[[str], str] | None = None) -> list[CaseFiles]:
     """Every volume below a folder, or if there is none every DICOM series."""
-    files = [p for p in sorted(root.rglob("*")) if p.name.lower().endswith(FORMATS) and not p.name.startswith(".")]
+    files = [p for p in sorted(root.rglob("*")) if ending_of(p.name) and not p.name.startswith(".")]
     masks: dict[Path, list[Path]] = {}
     images = []
     for path in files:
@@ -137,7 +137,9 @@ def find_cases(root: Path, labels: bool = True, patient_of: Callable[[str], str]
         cases = _find_series(root, patient_of)
     if not cases:
         raise ScopeRegError(
-            "no volumes in it", where=str(root), fix=f"put files in it ending in {', '.join(FORMATS)}, or DICOM series"
+            "no volumes in it",
+            where=str(root),
+            fix=f"put files in it: {', '.join(endings())} or DICOM series",
         )
     return cases
 
@@ -171,8 +173,7 @@ def _series_of(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def _stem(path: Path) -> str:
-    ending = next(ending for ending in FORMATS if path.name.lower().endswith(ending))
-    return path.name[: -len(ending)]
+    return path.name[: -len(ending_of(path.name))]
 
 
 def _labels_of(image: Path, masks: Sequence[Path], alone: bool) -> Path | None:
@@ -214,13 +215,20 @@ def _header(case: CaseFiles) -> FileGrid:
     if case.image.is_dir():
         image = _read(case)
         return _grid(image.array.shape[::-1], image.spacing_mm, case.image)
-    header = read_header(case.image)
-    return _grid(header.size, header.spacing_mm, case.image)
+    return _grid_of(read_header(case.image), case.image)
 
 
 def check_case(case: CaseFiles, header: ImageHeader) -> None:
     """An error if by its header a case is no volume."""
-    _grid(header.size, header.spacing_mm, case.image)
+    _grid_of(header, case.image)
+
+
+def _grid_of(header: ImageHeader, path: Path) -> FileGrid:
+    if not header.states_spacing:
+        raise ScopeRegError(
+            "it does not say how large a voxel is", where=str(path), fix="store it again with the size of its voxels"
+        )
+    return _grid(header.size, header.spacing_mm, path)
 
 
 def _grid(size: Sequence[int], spacing_mm: Sequence[float], path: Path) -> FileGrid:

@@ -11,7 +11,7 @@ from typing import Any
 from scopereg.grid.plan import Run
 from scopereg.grid.work import Outcome
 from scopereg.progress import say
-from scopereg.training.progress import duration
+from scopereg.training.display import duration
 
 
 class Show(AbstractContextManager["Show"]):

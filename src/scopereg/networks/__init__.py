@@ -1,41 +1,83 @@
-"""Networks by name: `create("scope-reg")`, `names()`."""
+"""Networks by name: `create("scope-reg")`, `names()`; `register_network` adds one of your own."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.networks.ablations import CrossAttentionHeads, DecoderHeads, FusionHeads, TriPlane
-from scopereg.networks.baselines.cu_reg import CuReg
-from scopereg.networks.baselines.dreamreg import DreamReg
-from scopereg.networks.baselines.eureg import EuReg
-from scopereg.networks.baselines.fvr_net import FvrNet
+from scopereg.networks.baselines import cu_reg, dreamreg, eureg, fvr_net
+from scopereg.networks.recipe import Batch, Recipe
 from scopereg.networks.scope_reg import NetworkResult, ScopeReg
 
-# A class and the settings that make it this network and no other.
-_MAKERS: dict[str, partial[Any]] = {
-    "scope-reg": partial(ScopeReg, weighted=True),
-    "cross-attention-heads": partial(CrossAttentionHeads),
-    "ssvf-heads": partial(FusionHeads),
-    "cwcd-heads": partial(DecoderHeads),
-    "cwcd-kabsch": partial(ScopeReg, weighted=False),
-    "tri-plane": partial(TriPlane),
-    "fvr-net": partial(FvrNet),
-    "cu-reg": partial(CuReg),
-    "eureg": partial(EuReg),
-    "dreamreg": partial(DreamReg),
+__all__ = [
+    "Batch",
+    "NetworkResult",
+    "Recipe",
+    "ScopeReg",
+    "create",
+    "is_network",
+    "names",
+    "options",
+    "recipe",
+    "register_network",
+]
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class _Known(NamedTuple):
+    """A class with the settings that make it this network and no other, and how it is trained."""
+
+    maker: partial[Any]
+    recipe: Recipe = Recipe()
+
+
+_NETWORKS: dict[str, _Known] = {
+    "scope-reg": _Known(partial(ScopeReg, weighted=True)),
+    # Published with twice the learning rate of the other variants (supplement).
+    "cross-attention-heads": _Known(partial(CrossAttentionHeads), Recipe(paper={"learning_rate": 1e-4})),
+    "ssvf-heads": _Known(partial(FusionHeads)),
+    "cwcd-heads": _Known(partial(DecoderHeads)),
+    "cwcd-kabsch": _Known(partial(ScopeReg, weighted=False)),
+    "tri-plane": _Known(partial(TriPlane)),
+    "fvr-net": _Known(partial(fvr_net.FvrNet), fvr_net.RECIPE),
+    "cu-reg": _Known(partial(cu_reg.CuReg), cu_reg.RECIPE),
+    "eureg": _Known(partial(eureg.EuReg), eureg.RECIPE),
+    "dreamreg": _Known(partial(dreamreg.DreamReg), dreamreg.RECIPE),
 }
 
-__all__ = ["NetworkResult", "ScopeReg", "create", "is_network", "names", "options"]
+
+def register_network(name: str, network: type[nn.Module], recipe: Recipe | None = None, **settings: Any) -> None:
+    """Add a network of one's own, to be trained, kept, loaded and evaluated as those here are.
+
+    `network(**settings)` makes one; its `forward(slice (B, H, W), volume (V, D, H, W))` gives a `NetworkResult`. Other
+    arguments of its `__init__` are options of `create`: `shape` is given that of the volumes, `norm` that of the run.
+    `recipe` holds its loss and its settings. Weights load where the network was registered before.
+    """
+    if name in _NETWORKS or not _PLAIN_NAME.fullmatch(name):
+        raise ScopeRegError(
+            f"{name!r} is taken" if name in _NETWORKS else f"{name!r} cannot be a name",
+            where="register_network(name)",
+            fix="choose another: letters, digits and . _ - alone",
+        )
+    _NETWORKS[name] = _Known(partial(network, **settings), recipe or Recipe())
+
+
+def recipe(name: str) -> Recipe:
+    """How a network is trained; the usual way for one that nobody knows."""
+    return _NETWORKS[name].recipe if name in _NETWORKS else Recipe()
 
 
 def names() -> tuple[str, ...]:
     """Networks that `create` knows."""
-    return tuple(_MAKERS)
+    return tuple(_NETWORKS)
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -65,13 +107,13 @@ def _plain(value: Any) -> Any:
 
 
 def _maker(name: str, given: dict[str, Any]) -> partial[Any]:
-    if name not in _MAKERS:
+    if name not in _NETWORKS:
         raise ScopeRegError(
             f"unknown network {name!r}{did_you_mean(name, names())}",
             where="networks.create(name)",
             fix=f"use one of: {', '.join(names())}",
         )
-    maker = _MAKERS[name]
+    maker = _NETWORKS[name].maker
     known = _free(maker)
     for key in given:
         if key not in known:

@@ -17,6 +17,7 @@ import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader, IterableDataset
 
+from scopereg import networks
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import WorldRanges
 from scopereg.devices import memory_in_words, reproducible, resolve_device
@@ -26,10 +27,9 @@ from scopereg.io.files import output_folder, write_text
 from scopereg.networks.weights import load_network, save_network
 from scopereg.provenance import library_version, provenance
 from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
+from scopereg.training.display import Display
 from scopereg.training.module import PoseTraining, network_options
-from scopereg.training.objectives import OBJECTIVES
 from scopereg.training.presets import preset, with_length
-from scopereg.training.progress import Display
 from scopereg.training.settings import TrainSettings, differences, from_plain, plain
 from scopereg.training.task import Task, volumes_task, worlds_task
 from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
@@ -239,7 +239,7 @@ def _trainer(machine: Machine, device: torch.device, loggers: list[Logger], netw
 
 def _strategy(network: str) -> str:
     """Baselines have parts that their authors count and never use: no process may wait for their gradients."""
-    return "ddp_find_unused_parameters_true" if network in OBJECTIVES else "ddp"
+    return "ddp_find_unused_parameters_true" if networks.recipe(network).objective is not None else "ddp"
 
 
 def _facts(task: Task, settings: TrainSettings, machine: Machine) -> dict[str, Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +11,8 @@ from scopereg.geometry import VoxelPoses
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import kept
 from scopereg.networks.scope_reg import NetworkResult
+from scopereg.training.presets import PAPER
+from scopereg.training.settings import TrainSettings
 
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
 ROUND_VOXELS = 0.5  # where the distance loss turns into a parabola: a distance has no slope at zero
@@ -21,45 +20,26 @@ EARLIER = 0.5  # what a look counts beside the one after it
 POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """What is minimised: the pose loss, and the regularisers where their weight is not zero."""
-
-    pose: Literal["squared", "distance"] = "squared"
-    """How far points are from where they belong: squared as published, or their distance, which mTRE averages."""
-    lever_voxels: float = LEVER_VOXELS
-    """Half the side of the cube whose 14 points are compared (rho)."""
-    coordinates: float = 0.0
-    """Weight of the distance of every cell's coordinate from where it belongs, in voxels."""
-    flow: float = 0.0
-    """Weight of L_flow, the coordinate field against that of the true pose."""
-    elasticity: float = 0.0
-    """Weight of L_phy, the elasticity residual of the coordinate field."""
-    poisson_ratio: float = POISSON_RATIO
-    """Poisson's ratio in L_phy, below 0.5."""
-
-
-def total_loss(result: NetworkResult, true: VoxelPoses, options: LossOptions | None = None) -> Tensor:
-    """The loss (B,) of a network's result; the published one unless the options add to it."""
-    options = options or LossOptions()
-    measure = {"squared": pose_loss, "distance": distance_loss}[options.pose]
-    loss = measure(VoxelPoses(result.rotation, result.translation), true, options.lever_voxels)
+def total_loss(result: NetworkResult, true: VoxelPoses, settings: TrainSettings = PAPER) -> Tensor:
+    """The loss (B,) of a network's result; the published one unless the settings say otherwise."""
+    measure = {"squared": pose_loss, "distance": distance_loss}[settings.loss]
+    loss = measure(VoxelPoses(result.rotation, result.translation), true, settings.lever_voxels)
     if result.earlier is not None:
-        loss = loss + EARLIER * total_loss(result.earlier, true, options)
-    if not (options.coordinates or options.flow or options.elasticity):
+        loss = loss + EARLIER * total_loss(result.earlier, true, settings)
+    if not (settings.coordinates or settings.flow or settings.elasticity):
         return loss
     if result.coordinates is None:
         raise ScopeRegError(
             "the network predicts no coordinate field",
-            where="LossOptions(coordinates, flow, elasticity)",
+            where="train(coordinates, flow, elasticity)",
             fix="set these weights to 0, or train a network that has one, such as scope-reg",
         )
-    if options.coordinates:
-        loss = loss + options.coordinates * coordinate_loss(result.coordinates, true)
-    if options.flow:
-        loss = loss + options.flow * flow_loss(result.coordinates, true)
-    if options.elasticity:
-        loss = loss + options.elasticity * elasticity_loss(result.coordinates, options.poisson_ratio)
+    if settings.coordinates:
+        loss = loss + settings.coordinates * coordinate_loss(result.coordinates, true)
+    if settings.flow:
+        loss = loss + settings.flow * flow_loss(result.coordinates, true)
+    if settings.elasticity:
+        loss = loss + settings.elasticity * elasticity_loss(result.coordinates)
     return loss
 
 

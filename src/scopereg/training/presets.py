@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scopereg.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from scopereg.networks.recipe import Recipe
 
 FAST = TrainSettings()
 PAPER = TrainSettings(
@@ -36,42 +39,22 @@ WORLDS: dict[str, Any] = {
     "average": 0.9995,
     "validate_every": 2000,
 }
-PRESETS = MappingProxyType({"fast": FAST, "paper": PAPER})  # of scope-reg and the arms of its ablation
+PRESETS = MappingProxyType({"fast": FAST, "paper": PAPER})  # of scope-reg and the variants of its ablation
 
 FAST_MINUTES = 9.0
-_USUAL_EPOCHS = (500, 1500)
-
-# Optimiser, schedule and batch of the baselines as the paper tabulates them; under `fast` too, since they belong to
-# the method. CU-Reg looks at frames in fours, see its objective.
-_OWN: dict[str, dict[str, Any]] = {
-    "fvr-net": {"optimizer": "adam", "learning_rate": 1e-4, "decay": "steps", "batch": 16},
-    "cu-reg": {"optimizer": "adam", "learning_rate": 5e-5, "decay": "drop", "batch": 24, "frames_per_volume": 4},
-    "eureg": {"optimizer": "adam", "learning_rate": 1e-4, "decay": "polynomial", "batch": 6, "frames_per_volume": 2},
-    "dreamreg": {"optimizer": "adamw", "learning_rate": 1e-4, "decay": "plateau", "batch": 64},
-}
-_OWN_MUREGPRO: dict[str, dict[str, Any]] = {
-    "fvr-net": {"learning_rate": 5e-5, "decay": "constant"},
-    "cu-reg": {"decay": "constant"},
-    "dreamreg": {"learning_rate": 1e-5, "plateau_factor": 0.2, "plateau_patience": 2},
-}
-_EPOCHS = {"fvr-net": (150, 1500), "eureg": (1000, 30000), "dreamreg": (100, 100)}  # CAMUS, mu-RegPro
 
 
 def preset(name: str, network: str = "scope-reg", dataset: str = "camus") -> TrainSettings:
     """The settings of a preset for a network; those of `fast` where there is no such preset."""
     settings = replace(PRESETS.get(name, FAST), network=network)
-    if settings.preset == "paper" and network == "cross-attention-heads":
-        return replace(settings, learning_rate=1e-4)  # twice that of the other arms (supplement)
     if dataset == "worlds":
         settings = replace(settings, **WORLDS)
-    if network not in _OWN:
+    if network == TrainSettings.network:  # whose recipe the presets are; asking for it would bring torch
         return settings
-    own = {"warmup": 0, "clip": 0.0, **_OWN[network]}
-    own["weight_decay"] = 0.01 if own["optimizer"] == "adamw" else 0.0
-    if settings.preset == "paper" and network != "cu-reg":
-        own["frames_per_volume"] = 1
-    if dataset == "muregpro":
-        own |= _OWN_MUREGPRO.get(network, {})
+    recipe = _recipe(network)
+    own = dict(recipe.settings)
+    own |= recipe.paper if settings.preset == "paper" else {}
+    own |= recipe.muregpro if dataset == "muregpro" else {}
     return replace(settings, **own)
 
 
@@ -80,5 +63,12 @@ def with_length(settings: TrainSettings, dataset: str) -> TrainSettings:
     if settings.minutes is not None or settings.epochs is not None:
         return settings
     if settings.preset == "paper":
-        return replace(settings, epochs=_EPOCHS.get(settings.network, _USUAL_EPOCHS)[dataset == "muregpro"])
+        return replace(settings, epochs=_recipe(settings.network).epochs[dataset == "muregpro"])
     return replace(settings, minutes=FAST_MINUTES)
+
+
+def _recipe(network: str) -> Recipe:
+    """What belongs to the network itself."""
+    from scopereg import networks  # brings torch, which the options of a command line do without
+
+    return networks.recipe(network)

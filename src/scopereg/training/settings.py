@@ -1,4 +1,4 @@
-"""TrainSettings: what a training run does, declared once. Needs neither torch nor a command line."""
+"""TrainSettings and AdaptSettings: what a training run and an adaptation do, declared once. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from scopereg.errors import ScopeRegError
+from scopereg.registration.settings import DEFAULT
 
 PresetName = Literal["fast", "paper"]
+PartsName = Literal["auto", "gates", "decoder", "all"]
+USUAL_MINUTES = 2.0  # of an adaptation
 
 
 @dataclass(frozen=True)
@@ -98,48 +101,96 @@ class TrainSettings:
     """At the end, measure once on the held-out test part too."""
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
+        check = _Check("train", self)
+        check.choices()
+        check.at_least(1, "batch", "frames_per_volume", "validate_every", "looks", "epochs")
+        check.positive("learning_rate", "magnitude", "lever_voxels", "reach", "plateau_factor", "minutes")
+        check.at_least(0, "later_planes", "warmup", "curriculum", "clip", "weight_decay", "decay_power")
+        check.at_least(0, "coordinates", "flow", "elasticity", "plateau_patience")
+        check.that(0 <= self.average < 1, "average", "pass 0 (none) or a decay below 1, such as 0.999")
+        each = self.batch % self.frames_per_volume == 0
+        check.that(each, "frames_per_volume", f"pass a divisor of the batch ({self.batch})")
+        check.that(self.passes in (1, 2), "passes", "pass 1 or 2")
+        check.not_both("minutes", "epochs")
+
+
+@dataclass(frozen=True)
+class AdaptSettings:
+    """What decides the outcome of an adaptation, besides the volume."""
+
+    base: str = DEFAULT
+    """Weights to start from: a model of the package, or a .safetensors file of SCoPE-Reg."""
+    minutes: float | None = None
+    """Time for everything, reading and writing included; schedules follow the clock. 2 where --steps is not given."""
+    steps: int | None = None
+    """Adapt for so many steps instead; one seed then gives the same weights again."""
+    spacing_mm: float | None = None
+    """Voxel size of the volume for the network, here and in use; default: as trained, or 128 along a plane."""
+    magnitude: float = 10.0
+    """Largest offset of a frame from where it is sought, in voxels and degrees on each axis."""
+    parts: PartsName = "auto"
+    """What learns. gates: 0.15 of 6.5 million weights. decoder: 1.7. all. auto: all, on a CPU without numba gates."""
+    frames: int | None = None
+    """Frames of a step, which share one encoding of the volume; by default 8 on a CPU, else 48."""
+    learning_rate: float | None = None
+    """Largest learning rate; by default 1e-3 for gates, 3e-4 for decoder, 1e-4 for all."""
+    looks: int | None = None
+    """Times that the encoded volume is decoded, each as seen from the pose before; by default as the base does."""
+    statistics: bool = True
+    """Measure the statistics of the norms anew on this volume, before anything is learned."""
+    held_out: int = 32
+    """Frames that are not learned from, with differences that never are: they choose the weights that are kept."""
+    patience: int = 4
+    """Checks on these frames, of eight, that are worse than the best before it stops early."""
+    seed: int = 0
+    """Seed of poses and frames."""
+
+    def __post_init__(self) -> None:
+        check = _Check("adapt", self)
+        check.positive("minutes", "spacing_mm", "magnitude", "learning_rate")
+        check.at_least(1, "steps", "frames", "looks", "held_out", "patience")
+        check.not_both("minutes", "steps")
+
+    @property
+    def seconds(self) -> float | None:
+        """Time for everything; None where steps count."""
+        return None if self.steps is not None else 60 * (self.minutes or USUAL_MINUTES)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Checks of settings; what may be None counts as good then. Errors name the argument."""
+
+    verb: str
+    settings: TrainSettings | AdaptSettings
+
+    def choices(self) -> None:
+        """Every setting that has a few words to choose from."""
+        for name, kind in get_type_hints(type(self.settings)).items():
             if get_origin(kind) is Literal:
                 known = get_args(kind)
-                _need(getattr(self, name) in known, name, getattr(self, name), f"use {' or '.join(map(str, known))}")
-        for name in ("batch", "frames_per_volume", "validate_every", "looks"):
-            _need(getattr(self, name) >= 1, name, getattr(self, name), "pass at least 1")
-        for name in ("learning_rate", "magnitude", "lever_voxels", "reach", "plateau_factor"):
-            _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
-        zero_or_more = (
-            "later_planes",
-            "warmup",
-            "curriculum",
-            "clip",
-            "weight_decay",
-            "decay_power",
-            "coordinates",
-            "flow",
-            "elasticity",
-        )
-        for name in (*zero_or_more, "plateau_patience"):
-            _need(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "pass 0 or more")
-        _need(0 <= self.average < 1, "average", self.average, "pass 0 (none) or a decay below 1, such as 0.999")
-        _need(
-            self.batch % self.frames_per_volume == 0,
-            "frames_per_volume",
-            self.frames_per_volume,
-            f"pass a divisor of the batch ({self.batch})",
-        )
-        _need(self.passes in (1, 2), "passes", self.passes, "pass 1 or 2")
-        _need(
-            self.minutes is None or 0 < self.minutes < float("inf"), "minutes", self.minutes, "pass a positive number"
-        )
-        _need(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "pass at least 1")
-        if self.minutes is not None and self.epochs is not None:
+                self.that(getattr(self.settings, name) in known, name, f"use {' or '.join(map(str, known))}")
+
+    def at_least(self, low: int, *names: str) -> None:
+        for name in names:
+            value = getattr(self.settings, name)
+            good = value is None or low <= value < float("inf")
+            self.that(good, name, f"pass {low} or more" if low == 0 else f"pass at least {low}")
+
+    def positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self.settings, name)
+            self.that(value is None or 0 < value < float("inf"), name, "pass a positive number")
+
+    def not_both(self, one: str, other: str) -> None:
+        if None not in (getattr(self.settings, one), getattr(self.settings, other)):
             raise ScopeRegError(
-                "both minutes and epochs are given", where="train(minutes, epochs)", fix="pass one of them"
+                f"both {one} and {other} are given", where=f"{self.verb}({one}, {other})", fix="pass one of them"
             )
 
-
-def _need(good: bool, name: str, value: object, fix: str) -> None:
-    if not good:
-        raise ScopeRegError(f"{name} is {value}", where=f"train({name})", fix=fix)
+    def that(self, good: bool, name: str, fix: str) -> None:
+        if not good:
+            raise ScopeRegError(f"{name} is {getattr(self.settings, name)}", where=f"{self.verb}({name})", fix=fix)
 
 
 def plain(settings: TrainSettings) -> dict[str, Any]:

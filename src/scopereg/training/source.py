@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from scopereg import networks
 from scopereg.data.augment import augment_channels, mirror_frames, mirror_volumes
 from scopereg.data.frames import cut_frames, cut_masks, reference_field
 from scopereg.data.mismatch import MismatchOptions, apply_mismatch
@@ -17,35 +17,12 @@ from scopereg.data.seeds import generator_for
 from scopereg.data.store import AcquiredFrames, VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, resample_volume, sample_poses
+from scopereg.networks.recipe import Batch
 from scopereg.training.settings import TrainSettings
 
-PROMPTED = frozenset({"cu-reg"})  # networks that learn from the organ's mask where there is one
 SECOND_PASS_SHARE = 0.4  # of the magnitude: what a first pass leaves
 _ACQUIRED = MismatchOptions(clean_chance=0.5)  # such frames differ from the volume already
 STEPS_AT_ONCE = {"cuda": 8, "cpu": 1}  # one call on a GPU costs the same for one step and for eight
-
-
-class Batch(NamedTuple):
-    """Frames with the poses to find; B / V frames in a row belong to each volume."""
-
-    slices: Tensor  # (B, H, W)
-    volumes: Tensor  # (V, D, H, W)
-    rotation: Tensor  # (B, 3, 3), slice to volume
-    translation: Tensor  # (B, 3), voxels
-    masks: Tensor | None = None  # (B, H, W) bool, where the frames show the organ; for networks that learn from it
-
-    @property
-    def poses(self) -> VoxelPoses:
-        return VoxelPoses(self.rotation, self.translation)
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """A batch of what every tensor becomes."""
-        changed = {name: change(value) for name, value in self._asdict().items() if value is not None}
-        return Batch(**changed)
-
-    def tensors(self) -> list[Tensor]:
-        """Those that it has."""
-        return [value for value in self if value is not None]
 
 
 class Source(ABC):
@@ -81,7 +58,7 @@ class FrameSource(Source):
     def __init__(self, volumes: VolumeSet, settings: TrainSettings, rank: int = 0) -> None:
         super().__init__(volumes.images.device, settings)
         self.volumes, self.rank = volumes, rank
-        self.prompted = settings.network in PROMPTED and volumes.labels is not None
+        self.prompted = networks.recipe(settings.network).masks and volumes.labels is not None
 
     @torch.no_grad()
     def draw(self, index: int) -> Batch:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from scopereg import networks
 from scopereg.data.seeds import stream_seed
-from scopereg.training.losses import LossOptions, total_loss
-from scopereg.training.objectives import DRAWING, OBJECTIVES
+from scopereg.networks.recipe import Batch
+from scopereg.training.losses import total_loss
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch
 
 RUNS_BEFORE_CAPTURE = 3  # plain steps, so that libraries have set themselves up and the optimiser has its state
 Shapes = tuple[torch.Size, ...]  # of the tensors of a batch
@@ -75,7 +75,7 @@ class Weights:
 
 def seed_draws(settings: TrainSettings, rank: int, step: int) -> None:
     """Seed what a network draws inside of a step, by seed and step alone: a resumed run draws what it would have."""
-    if settings.network in DRAWING:
+    if networks.recipe(settings.network).draws:
         torch.manual_seed(stream_seed("training draws", settings.seed, rank, step))
 
 
@@ -84,11 +84,7 @@ class PlainStep:
 
     def __init__(self, weights: Weights, backward: Callable[[Tensor], None] = torch.Tensor.backward) -> None:
         self.weights, self.backward = weights, backward
-        settings = weights.settings
-        self.loss_options = LossOptions(
-            settings.loss, settings.lever_voxels, settings.coordinates, settings.flow, settings.elasticity
-        )
-        self.objective = OBJECTIVES.get(settings.network)
+        self.objective = networks.recipe(weights.settings.network).objective
         self.total = torch.zeros((), device=weights.device)  # sum of the losses since it was last set to zero
 
     def __call__(self, batch: Batch) -> None:
@@ -110,7 +106,7 @@ class PlainStep:
             if self.objective is not None:
                 return self.objective(network, batch)
             result = network(batch.slices, batch.volumes)
-        return total_loss(result, batch.poses, self.loss_options)
+        return total_loss(result, batch.poses, settings)
 
 
 class CapturedStep:

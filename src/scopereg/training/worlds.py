@@ -23,8 +23,9 @@ from scopereg.data.worlds.ranges import Shape, greatest_offset
 from scopereg.data.worlds.recorded import RecordedWorlds
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.errors import ScopeRegError
+from scopereg.networks.recipe import Batch
 from scopereg.training.settings import TrainSettings
-from scopereg.training.source import Batch, FrameSource, Source
+from scopereg.training.source import FrameSource, Source
 
 VALIDATION_MAGNITUDE = 10.0
 VALIDATION_WORLDS, VALIDATION_FRAMES, VALIDATION_SEED = 48, 4, 1_000_000  # training draws from other streams

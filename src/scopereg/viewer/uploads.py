@@ -11,8 +11,7 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.volumes import FORMATS
-from scopereg.viewer.foreign import ending_of
+from scopereg.io.read_image import ending_of, endings
 
 
 class UploadError(ScopeRegError):
@@ -29,15 +28,15 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
     """The body of a request in a temporary file, which is gone afterwards, and the name that it shall have."""
     name = plain_name(request.query_params.get("name", ""))
     if largest <= 0:
-        raise UploadError(403, "uploads are off", "start scopereg live without --no-uploads")
+        raise UploadError(403, "uploads are off", "start scopereg live with uploads=True")
     stated = request.headers.get("content-length", "")
     too_large = UploadError(
-        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise --max-upload-mb", hang_up=not stated
+        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise max_upload_mb=", hang_up=not stated
     )
     if stated.isdecimal() and int(stated) > largest:
         raise too_large
     with tempfile.TemporaryDirectory(prefix="scopereg-") as folder:
-        path = Path(folder) / f"upload{ending_of(name)}"
+        path = Path(folder) / f"upload{ending_of(name, written=True)}"
         size = 0
         try:
             with path.open("wb") as file:
@@ -59,6 +58,8 @@ def plain_name(name: str) -> str:
     """The name of a volume, for people to read: no folder, no odd letters, a known ending."""
     last = re.split(r"[/\\\x00]", name)[-1].strip()
     plain = "".join(letter if letter.isprintable() else "_" for letter in last)[-100:]
-    if not ending_of(plain):
-        raise UploadError(415, f"{plain!r} is no volume by its name", f"upload a file ending in {', '.join(FORMATS)}")
+    if not ending_of(plain, written=True):
+        raise UploadError(
+            415, f"{plain!r} is no volume by its name", f"upload a file ending in {', '.join(endings(written=True))}"
+        )
     return plain

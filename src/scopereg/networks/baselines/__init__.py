@@ -1,1 +1,4 @@
-"""The four networks that the paper compares with, one file each; docs/baselines.md tells what was decided and why."""
+"""The four networks that the paper compares with, one file each: network, loss and how it was trained.
+
+What was decided where the papers are silent, and why: docs/baselines.md.
+"""

@@ -5,6 +5,7 @@ This is the adapted form whose size is published: a 1-wide convolution as gate a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,9 +15,18 @@ from torch import Tensor, nn
 
 from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
-from scopereg.networks.baselines.pose import poses_from_vectors
-from scopereg.networks.baselines.psp_encoder import SLICE_STRIDE, PspEncoder
 from scopereg.networks.baselines.resnext import EXPANSION, WIDTHS, ResNeXt, halve_depth
+from scopereg.networks.baselines.terms import (
+    image_mse,
+    pose_smooth_l1,
+    pose_vectors,
+    poses_from_vectors,
+    resampled_slices,
+    smooth_l1,
+    structural_similarity,
+)
+from scopereg.networks.encoders import BasicBlock
+from scopereg.networks.recipe import Batch, Recipe
 from scopereg.networks.scope_reg import NetworkResult, check_inputs
 
 FRAMES = 4  # the target and three others of the same volume
@@ -186,3 +196,164 @@ def _check_stacks(stacks: Tensor, volumes: Tensor) -> None:
             where="network(slice, volume)",
             fix=f"crop or pad the images to multiples of {SLICE_STRIDE}",
         )
+
+
+SLICE_STRIDE = 8  # of the ResNet; the decoder undoes it by three steps of 2
+_STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 1), (512, 3, 1))  # channels, blocks, stride
+_POOLS = (1, 2, 3, 6)
+
+
+class ResNet34(nn.Module):
+    """Images (B, 3, H, W) to features (B, 512, H/8, W/8): the last two stages keep the resolution, undilated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
+        blocks, inputs = [], 64
+        for channels, count, stride in _STAGES:
+            for index in range(count):
+                blocks.append(BasicBlock(2, inputs, channels, stride if index == 0 else 1, "batch"))
+                inputs = channels
+        self.blocks = nn.Sequential(*blocks)
+        # Never called, as in the original, where it counts among the parameters.
+        self.unused_classifier = nn.Linear(512, 1000)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(self.stem(images))
+        return features
+
+
+class Pyramid(nn.Module):
+    """Features (B, 512, H, W) beside their averages over 1, 4, 9 and 36 fields, mixed to (B, 1024, H, W)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList(
+            nn.Sequential(nn.AdaptiveAvgPool2d(size), nn.Conv2d(512, 512, 1, bias=False)) for size in _POOLS
+        )
+        self.mix = nn.Conv2d(512 * (len(_POOLS) + 1), 1024, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        size = features.shape[-2:]
+        levels = [F.interpolate(level(features), size, mode="bilinear") for level in self.levels]
+        return F.relu(self.mix(torch.cat([*levels, features], 1)))
+
+
+class UpBlock(nn.Sequential):
+    """(B, inputs, H, W) to (B, outputs, 2 H, 2 W)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(
+            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.BatchNorm2d(outputs),
+            nn.PReLU(),
+        )
+
+
+class PspEncoder(nn.Module):
+    """Images (B, 3, H, W) to features (B, 32, H, W) and the odds (B, 2, H, W) of background and organ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resnet = ResNet34()
+        self.decoder = nn.Sequential(
+            Pyramid(),
+            nn.Dropout2d(0.3),
+            UpBlock(1024, 256),
+            nn.Dropout2d(0.15),
+            UpBlock(256, 64),
+            nn.Dropout2d(0.15),
+            UpBlock(64, 64),
+        )
+        self.feature = nn.Conv2d(64, 32, 1)
+        self.prompt = nn.Conv2d(64, 2, 1)
+        # Never called either; with as many classes as the prompt has, the published count comes out.
+        self.unused_classifier = nn.Sequential(nn.Linear(256, 256), nn.ReLU(inplace=True), nn.Linear(256, 2))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        decoded = self.decoder(self.resnet(images))
+        return self.feature(decoded), self.prompt(decoded).softmax(1)
+
+
+@dataclass(frozen=True)
+class CuRegWeights:
+    """Weights of the terms, as published."""
+
+    translation: float = 1.0
+    """Of the smooth-L1 error of the translation, in voxels."""
+    rotation: float = 1.0
+    """Of the smooth-L1 error of the angles, in degrees."""
+    distances: float = 0.1
+    """Of the smooth-L1 error of the distances to the other frames, in voxels, where there are others."""
+    similarity: float = 0.5
+    """Of 1 - SSIM of the volume at the predicted pose and the frame."""
+    prompt: float = 0.1
+    """Of the mean squared error of the prompt against the organ's mask, where there is one."""
+
+
+def objective(network: CuReg, batch: Batch, *, weights: CuRegWeights | None = None) -> Tensor:
+    """The loss (B,) of the frames of a batch.
+
+    With 4 frames or more of each volume, a target has the next three of its volume beside it; with fewer, itself.
+    """
+    weights = weights or CuRegWeights()
+    frames = len(batch.slices) // len(batch.volumes)
+    stacks = with_neighbours(batch.slices, frames)
+    found = network.predict(stacks, batch.volumes)
+    translation, rotation = pose_smooth_l1(found.vectors, pose_vectors(batch.rotation, batch.translation))
+    loss = weights.translation * translation + weights.rotation * rotation
+    if frames >= FRAMES:
+        distances = neighbour_distances(batch.translation.float(), frames)
+        loss = loss + weights.distances * smooth_l1(found.distances, distances)
+    resampled = resampled_slices(batch.volumes, *poses_from_vectors(found.vectors))
+    loss = loss + weights.similarity * (1 - structural_similarity(resampled, batch.slices))
+    if batch.masks is not None:
+        loss = loss + weights.prompt * image_mse(found.prompt, prompt_target(batch.masks))
+    return loss
+
+
+def with_neighbours(values: Tensor, frames: int) -> Tensor:
+    """Each of values (B, ...) with the next three of its group of `frames`, round and round: (B, 4, ...).
+
+    In a group of fewer than four each stands four times, as at inference.
+    """
+    if frames < FRAMES:
+        return torch.stack([values] * FRAMES, 1)
+    groups = values.unflatten(0, (-1, frames))
+    return torch.stack([groups.roll(-step, 1) for step in range(FRAMES)], 2).flatten(0, 1)
+
+
+def neighbour_distances(translation: Tensor, frames: int) -> Tensor:
+    """Distances (B, 3) in voxels of the centres (B, 3) of the three neighbours from the frame's own."""
+    centres = with_neighbours(translation, frames)
+    return torch.linalg.vector_norm(centres[:, 1:] - centres[:, :1], dim=-1)
+
+
+def prompt_target(masks: Tensor) -> Tensor:
+    """Masks (B, H, W) as the prompt should be, (B, 2, H, W): one channel for the background, one for the organ."""
+    return torch.stack([~masks.bool(), masks.bool()], 1).float()
+
+
+# It looks at frames in fours, see `with_neighbours`.
+RECIPE = Recipe(
+    objective,
+    settings={
+        "optimizer": "adam",
+        "learning_rate": 5e-5,
+        "decay": "drop",
+        "batch": 24,
+        "frames_per_volume": 4,
+        "warmup": 0,
+        "clip": 0.0,
+        "weight_decay": 0.0,
+    },
+    muregpro={"decay": "constant"},
+    draws=True,
+    masks=True,
+)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scopereg.devices import full_precision
 from scopereg.errors import ScopeRegError
-from scopereg.networks.baselines.pose import poses_from_vectors
 from scopereg.networks.baselines.resnext import EXPANSION, WIDTHS, ResNeXt, halve_depth, halved
+from scopereg.networks.baselines.terms import image_mse, pose_vectors, poses_from_vectors, resampled_slices, vector_mse
+from scopereg.networks.recipe import Batch, Recipe
 from scopereg.networks.scope_reg import NetworkResult, check_inputs
 
 SLICE_PLANES = 32  # channels of the slice's first convolution, taken as planes of a volume
@@ -88,3 +91,39 @@ def _trunk_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     joined = halved(depth, 2) + halved(SLICE_PLANES, 2)
     stages = len(WIDTHS)
     return halved(joined, stages), halved(height, 1 + stages), halved(width, 1 + stages)
+
+
+@dataclass(frozen=True)
+class FvrNetWeights:
+    """Weights of the terms."""
+
+    pose: float = 1.0
+    """Of the mean squared error of the six numbers, in voxels and degrees."""
+    image: float = 1.0
+    """Of the mean squared difference between the volume at the predicted pose and the frame."""
+
+
+def objective(network: FvrNet, batch: Batch, *, weights: FvrNetWeights | None = None) -> Tensor:
+    """The loss (B,) of the frames of a batch."""
+    weights = weights or FvrNetWeights()
+    vectors = network.pose_vectors(batch.slices, batch.volumes)
+    pose = vector_mse(vectors, pose_vectors(batch.rotation, batch.translation))
+    image = image_mse(resampled_slices(batch.volumes, *poses_from_vectors(vectors)), batch.slices)
+    return weights.pose * pose + weights.image * image
+
+
+RECIPE = Recipe(
+    objective,
+    settings={
+        "optimizer": "adam",
+        "learning_rate": 1e-4,
+        "decay": "steps",
+        "batch": 16,
+        "warmup": 0,
+        "clip": 0.0,
+        "weight_decay": 0.0,
+    },
+    paper={"frames_per_volume": 1},
+    muregpro={"learning_rate": 5e-5, "decay": "constant"},
+    epochs=(150, 1500),
+)

@@ -15,12 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.metrics import ssim
 from scopereg.geometry import rotation_from_euler_deg, sample_poses, sample_slice
-from scopereg.networks.baselines.cu_reg import CuReg, CuRegOutput
-from scopereg.networks.baselines.fvr_net import FvrNet
-from scopereg.training.objectives import cu_reg, fvr_net
-from scopereg.training.objectives.cu_reg import CuRegWeights, neighbour_distances, prompt_target, with_neighbours
-from scopereg.training.objectives.fvr_net import FvrNetWeights
-from scopereg.training.objectives.similarity import (
+from scopereg.networks.baselines import cu_reg, fvr_net
+from scopereg.networks.baselines.cu_reg import (
+    CuReg,
+    CuRegOutput,
+    CuRegWeights,
+    neighbour_distances,
+    prompt_target,
+    with_neighbours,
+)
+from scopereg.networks.baselines.fvr_net import FvrNet, FvrNetWeights
+from scopereg.networks.baselines.terms import (
     image_mse,
     pose_smooth_l1,
     pose_vectors,
@@ -29,7 +34,7 @@ from scopereg.training.objectives.similarity import (
     structural_similarity,
     vector_mse,
 )
-from scopereg.training.source import Batch
+from scopereg.networks.recipe import Batch
 
 SHAPE = (8, 16, 24)
 

@@ -1,6 +1,6 @@
-"""Terms that the baselines' losses share: poses as six numbers, and the volume cut at a pose against the frame.
+"""Terms of the baselines: poses as the six numbers that they regress, and the losses that they share.
 
-All give one number per frame (B,), in single precision, and none looks at values: a graph can record them.
+Losses give one number per frame (B,), in single precision, and none looks at values: a graph can record them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import euler_deg_from_rotation, place_plane, sample_points
+from scopereg.geometry import VoxelPoses, euler_deg_from_rotation, place_plane, rotation_from_euler_deg, sample_points
 from scopereg.ops.ssim import WINDOW, ssim_unchecked
+
+
+def poses_from_vectors(vectors: Tensor) -> VoxelPoses:
+    """Poses of vectors (B, 6): translation in voxels, then angles about x, y, z in degrees."""
+    vectors = vectors.float()
+    return VoxelPoses(rotation_from_euler_deg(vectors[:, 3:]), vectors[:, :3])
 
 
 def pose_vectors(rotation: Tensor, translation: Tensor) -> Tensor:

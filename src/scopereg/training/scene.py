@@ -1,12 +1,14 @@
 """Scene: a volume as a probe meets it; windows of it and frames in them are drawn where they show something.
 
 A window is what the network is given: the whole volume where that is about as large as those it was trained on, else
-a part around some start, as `register` with a start and the evaluation of sweeps give it.
+a part around some start, as `register` with a start and the evaluation of sweeps give it. Empty places of the volume
+are painted over from what lies around them: a frame does not end where a volume does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ from scopereg.geometry import (
     VoxelPoses,
     compose_poses,
     invert_poses,
+    mtre_mm,
     place_plane,
     resample_volume,
     rotation_from_euler_deg,
@@ -28,10 +31,12 @@ from scopereg.geometry import (
     sample_slice,
 )
 from scopereg.geometry.slicing import Padding
-from scopereg.images import Volume
+from scopereg.images import Volume, field_of_view
 from scopereg.networks.encoders import STRIDE
-from scopereg.training.adaptation.filling import fill_empty, pictured
-from scopereg.training.source import Batch
+from scopereg.networks.recipe import Batch
+from scopereg.networks.scope_reg import ScopeReg
+from scopereg.training.settings import TrainSettings
+from scopereg.training.source import Source
 
 Shape = tuple[int, int, int]
 
@@ -168,3 +173,82 @@ def _check_enough(good: int, content: Tensor) -> None:
             where="adapt(volume)",
             fix="crop the volume to what was scanned, and check that it is the right file",
         )
+
+
+_HELD_OUT_WINDOWS = 4
+
+
+class SceneSource(Source):
+    """Endless batches: every step has one window, encoded once, and all its frames in it."""
+
+    def __init__(self, scene: Scene, settings: TrainSettings) -> None:
+        super().__init__(scene.volume.device, settings)
+        self.scene = scene
+
+    @torch.no_grad()
+    def draw(self, index: int) -> Batch:
+        generator = generator_for("frames to adapt with", self.settings.seed, index, device=self.device)
+        return self.scene.draw(self.steps_at_once, self.settings.batch, generator)
+
+
+class HeldOut(NamedTuple):
+    """Frames to choose the best weights with: of one seed, with differences that are never learned from."""
+
+    batches: tuple[Batch, ...]
+    spacing_mm: float
+
+    @classmethod
+    def of(cls, scene: Scene, count: int, seed: int, spacing_mm: float) -> HeldOut:
+        """About `count` frames, in some windows where the network is given windows."""
+        windows = 1 if scene.anchors is None else min(_HELD_OUT_WINDOWS, count)
+        device = scene.volume.device
+        batches = []
+        for row in range(windows):
+            generator = generator_for("held-out frames", seed, row, device=device)
+            batches.append(scene.draw(1, -(-count // windows), generator, unseen=True))
+        return cls(tuple(batches), spacing_mm)
+
+    @property
+    def frames(self) -> int:
+        return sum(len(batch.slices) for batch in self.batches)
+
+    @torch.no_grad()
+    def errors_mm(self, network: ScopeReg) -> Tensor:
+        """mTRE (N,) in mm, in evaluation mode and single precision."""
+        training = network.training
+        network.eval()
+        found = [self._errors_mm(network, batch) for batch in self.batches]
+        network.train(training)
+        return torch.cat(found)
+
+    def _errors_mm(self, network: ScopeReg, batch: Batch) -> Tensor:
+        result = network(batch.slices, batch.volumes)
+        height, width = batch.slices.shape[1:]
+        return mtre_mm(VoxelPoses(result.rotation, result.translation), batch.poses, (height, width), self.spacing_mm)
+
+
+_DARK = 1 / 255  # grey values below it are no picture: one step of the bytes that volumes are stored as
+
+
+def pictured(volume: Tensor) -> Tensor:
+    """Where a volume (D, H, W) in [0, 1] holds a picture, bool: between its first and last grey along every axis.
+
+    Black blood and shadows inside of a fan count, black surroundings and the corners beside a sweep do not.
+    """
+    lit = (volume > _DARK).to(torch.uint8)
+    return field_of_view(lit) & field_of_view(lit.movedim(0, -1)).movedim(-1, 0)
+
+
+def fill_empty(volume: Tensor, content: Tensor) -> Tensor:
+    """The volume (D, H, W) as it is where there is `content` (bool), elsewhere a smooth continuation of that."""
+    values, weights = (volume * content)[None, None], content.to(volume.dtype)[None, None]
+    finest = [(values, weights)]
+    while max(values.shape[2:]) > 1:
+        block = [min(2, n) for n in values.shape[2:]]
+        values, weights = (F.avg_pool3d(x, block, ceil_mode=True) for x in (values, weights))
+        finest.append((values, weights))
+    filled = values / weights.clamp_min(1e-6)
+    for values, weights in reversed(finest[:-1]):
+        around = F.interpolate(filled, values.shape[2:], mode="trilinear", align_corners=False)
+        filled = values + around * (1 - weights)  # values are means over the block, empty voxels counted as 0
+    return filled[0, 0]

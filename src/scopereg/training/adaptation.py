@@ -32,21 +32,19 @@ from scopereg.registration.working_grid import (
     depth_for,
     isotropic,
 )
-from scopereg.training.adaptation.parts import (
+from scopereg.training.display import Display, duration
+from scopereg.training.parts import (
     check_network,
     choose_parts,
     learning,
+    measure_statistics,
     release,
     usual_frames,
     usual_rate,
 )
-from scopereg.training.adaptation.scene import Scene, Shape
-from scopereg.training.adaptation.settings import AdaptSettings
-from scopereg.training.adaptation.source import HeldOut, SceneSource
-from scopereg.training.progress import Display, duration
+from scopereg.training.scene import HeldOut, Scene, SceneSource, Shape
 from scopereg.training.schedule import Schedule
-from scopereg.training.settings import TrainSettings
-from scopereg.training.statistics import measure_statistics
+from scopereg.training.settings import AdaptSettings, TrainSettings
 from scopereg.training.step import CapturedStep, PlainStep, Weights
 from scopereg.training.validation import summarise
 

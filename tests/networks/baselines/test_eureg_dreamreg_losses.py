@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg, sample_slice
+from scopereg.networks.baselines import dreamreg, eureg
 from scopereg.networks.baselines.dreamreg import DreamReg, Gaussian
 from scopereg.networks.baselines.eureg import EuReg, FlowPose
-from scopereg.training.objectives import dreamreg, eureg
-from scopereg.training.source import Batch
+from scopereg.networks.recipe import Batch
 
 EUREG_SHAPE = (16, 64, 64)
 CAMUS_SHAPE = (8, 32, 32)

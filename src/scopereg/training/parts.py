@@ -1,15 +1,18 @@
-"""Parts: which weights of a network learn, and what else of it follows the volume."""
+"""Parts: which weights of a network learn a volume, and the statistics of its norms, which are measured."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from scopereg.errors import ScopeRegError
+from scopereg.networks.recipe import Batch
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.ops import available_backends
-from scopereg.training.adaptation.settings import PartsName
-from scopereg.training.statistics import norms_of
+from scopereg.training.settings import PartsName
 
 # Gates are what comes after the feature scan: no gradient goes through it, which is most of the work without kernels.
 _PREFIXES: dict[str, tuple[str, ...]] = {
@@ -68,3 +71,25 @@ def learning(network: ScopeReg) -> ScopeReg:
     for norm in norms_of(network):
         norm.eval()
     return network
+
+
+@torch.no_grad()
+def measure_statistics(network: ScopeReg, batches: Iterable[Batch]) -> None:
+    """Give the norms the mean and variance that they meet on these images; nothing is learned."""
+    norms = norms_of(network)
+    if not norms:  # instance norms expect nothing
+        return
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over all batches
+    network.train()
+    for batch in batches:
+        network.encoder(batch.slices, batch.volumes)
+    for norm, momentum in zip(norms, before, strict=True):
+        norm.momentum = momentum
+
+
+def norms_of(network: nn.Module) -> list[_BatchNorm]:
+    """The norms that keep statistics."""
+    return [module for module in network.modules() if isinstance(module, _BatchNorm)]
