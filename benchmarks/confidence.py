@@ -35,7 +35,7 @@ from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together
 from scopereg.registration.calibration import STAGES, Calibration
-from scopereg.registration.likeness import blur
+from scopereg.registration.grey import blur
 from scopereg.registration.model import Registrar
 
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
