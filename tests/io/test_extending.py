@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,11 @@ def write(path: Path, image: ImageFile) -> None:
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     from scopereg.io import read_image as door
 
     monkeypatch.setattr(door, "_BY_ENDING", dict(door._BY_ENDING))
     register_format(Format((".plain",), read_header, read_voxels, write))
-    yield
 
 
 def test_it_is_read_and_written_as_any_other(tmp_path: Path) -> None:
