@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # bench and grid run on machines without it
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # what a shell reports after Ctrl-C and after SIGTERM
 
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
