@@ -1,4 +1,4 @@
-"""A replay that is published and shown while peers send 10,000 bad messages, come back 1,000 times, and idle by the 300.
+"""A replay, published and shown, while peers send 10,000 bad messages, come back 1,000 times and idle by the 300.
 
     python tests/live/soak_streams.py > benchmarks/stream-peers.log
 
@@ -94,25 +94,28 @@ class Watcher:
     """A page that draws at once."""
 
     def __init__(self, web: WebServer) -> None:
-        from websockets.sync.client import connect
-
         self.numbers: list[int] = []
-        host = f"127.0.0.1:{web.port}"
-        self._socket = connect(f"ws://{host}/ws", origin=f"http://{host}", max_size=2**24, compression=None)  # type: ignore[arg-type]
+        self._host = f"127.0.0.1:{web.port}"
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="soak-page", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._socket.close()
+        self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
-        for message in self._socket:
-            if isinstance(message, bytes):
-                length = int.from_bytes(message[:4], "little")
-                number = json.loads(message[4 : 4 + length])["number"]
-                self.numbers.append(number)
-                self._socket.send(json.dumps({"do": "shown", "number": number}))
+        from websockets.sync.client import connect
+
+        own = f"http://{self._host}"
+        with connect(f"ws://{self._host}/ws", origin=own, max_size=2**24, compression=None) as page:  # type: ignore[arg-type]
+            while not self._stop.is_set():
+                with suppress(TimeoutError):
+                    message = page.recv(0.2)
+                    if isinstance(message, bytes):
+                        length = int.from_bytes(message[:4], "little")
+                        self.numbers.append(json.loads(message[4 : 4 + length])["number"])
+                        page.send(json.dumps({"do": "shown", "number": self.numbers[-1]}))
 
 
 class Rude:
