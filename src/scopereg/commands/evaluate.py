@@ -122,8 +122,8 @@ def _fold(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], s
 
 def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], str]:
     """Results files of the held-out frames of a tracked sweep, and their title."""
+    from scopereg.evaluation.real_protocol import evaluate_sweep, sweep_case
     from scopereg.evaluation.runner import EvaluateSettings
-    from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
     from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 
     if options.data is None:
@@ -227,6 +227,6 @@ def _summary(rows: list[FrameResult]) -> list[str]:
 
 
 def _ok(rows: list[FrameResult]) -> str:
-    """Share of frames whose pose a calibrated network believes."""
+    """Share of the frames whose pose a calibrated network calls reliable."""
     judged = [row.ok == "yes" for row in rows if row.ok]
     return f"{sum(judged) / len(judged):.0%}" if judged else ""

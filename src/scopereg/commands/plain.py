@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 Value = TypeVar("Value")
 _PLACE = "positional"
 Positional = Annotated[Value, _PLACE]  # as tyro.conf.Positional
+OneWay = Annotated[Value, "one way"]  # as tyro.conf.FlagCreatePairsOff; no option here is so
 
 
 @dataclass(frozen=True)

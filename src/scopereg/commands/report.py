@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scopereg.commands.flags import in_flags
 from scopereg.commands.shared import DatasetName, File, Intersect, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -52,6 +53,7 @@ def run(options: ReportOptions) -> int:
         magnitude=options.magnitude,
         intersect=options.intersect,
         with_published=options.with_published,
+        words=lambda text: in_flags(text, ReportOptions),
     )
     path = report.save(options.output)
     Console().print(f"report: {path}", soft_wrap=True, markup=False)

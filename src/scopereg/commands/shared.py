@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 try:
+    from tyro.conf import FlagCreatePairsOff as OneWay
     from tyro.conf import Positional as Positional
     from tyro.conf import arg
 except ModuleNotFoundError:  # bench and grid run on machines without it
+    from scopereg.commands.plain import OneWay as OneWay
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # what a shell reports after Ctrl-C and after SIGTERM
 
 AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
@@ -106,10 +108,14 @@ class PageOptions:
     """Where the page in the browser is served."""
 
     host: str = "127.0.0.1"
-    """Address of the page; any other than this machine's own lets others in, and then a token is needed."""
+    """Address of the page; any other than this machine's own lets others in."""
     port: int = 8765
     """Port of the page; 0: any that is free."""
     token: str | None = None
-    """Word that the browser must bring; one is made where other machines are let in without it."""
+    """Word that a browser must bring, which the link that is opened does; by default one is made for each run."""
+    no_token: OneWay[bool] = False
+    """Ask for no token: every program of this machine, and everybody who is logged in on it, may use the page."""
+    tls: tuple[Path, Path] | None = None
+    """Serve HTTPS with this certificate and its key (PEM files): --tls CERT KEY."""
     open: bool = True
     """Open the page in the browser of this machine."""

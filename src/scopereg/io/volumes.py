@@ -12,14 +12,18 @@ import torch
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, as_sizes
+from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.dicom.volumes import read_dicom_series, read_enhanced
-from scopereg.io.formats import ImageFile
+from scopereg.io.formats import ImageFile, ImageHeader, checked_grid
 from scopereg.io.grey import grey_values
+from scopereg.io.limits import largest_bytes
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
+from scopereg.io.records import Record
 from scopereg.io.stored import StoredVolume, given_spacing_note
 
+_CHILD = "scopereg.io.apart.volumes:volume"
 _GIVE_IT = "give the size of a voxel in mm: spacing_mm="
 
 
@@ -69,7 +73,37 @@ def _read_image_volume(
             fix="reconstruct a volume from it (scopereg data, or PLUS), or read it frame by frame",
         )
     header, array = read_with_header(path, detached=detached)
-    array = _at_one_time(array, index, path)
+    return _volume(header, _at_one_time(array, index, path), path, given)
+
+
+def read_foreign(path: Path) -> StoredVolume:
+    """A volume of a file that somebody else brought: NIfTI, NRRD or MHA, whole in that file, read in a child process.
+
+    Nothing of the file is looked at here, and what is shown of it is what the child answered.
+    """
+    try:
+        size, most = path.stat().st_size, largest_bytes()
+        allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=20.0 + size / 2**20)
+    except OSError as error:
+        raise ScopeRegError(f"it cannot be read: {error.strerror}", where=str(path), fix="bring it again") from None
+    answer = read_apart(_CHILD, path, str(path), allowance, ending=ending_of(path.name), fresh=True)
+    (array,), facts = answer.arrays, Record.of(answer.facts, str(path), "bring it again")
+    axes = array.ndim
+    header = ImageHeader(
+        array.shape[::-1],
+        facts.numbers("spacing_mm", axes),
+        np.array(facts.numbers("direction", axes * axes)).reshape(axes, axes),
+        str(array.dtype),
+        origin_mm=facts.numbers("origin_mm", axes),
+        states_spacing=facts.truth("states_spacing"),
+        notes=tuple(str(note)[:500] for note in facts.list("notes", most=20)),
+    )
+    return _volume(checked_grid(header, str(path)), _at_one_time(array, None, path), path, None)
+
+
+def _volume(
+    header: ImageHeader, array: npt.NDArray[Any], path: Path, given: float | Sequence[float] | None
+) -> StoredVolume:
     if array.ndim != 3 or min(array.shape) < 2:
         raise ScopeRegError(
             f"it holds {' x '.join(map(str, array.shape[::-1]))} pixels, which is no volume",

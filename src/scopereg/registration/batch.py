@@ -26,7 +26,7 @@ from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator
 from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
 from scopereg.registration.register import Start
-from scopereg.registration.result import Result
+from scopereg.registration.result import YES_NO, Result
 
 TABLE, PAGE = "poses.csv", "report.html"
 SEQUENCE = ".igs.mha"
@@ -34,7 +34,6 @@ _NOT_DONE = "not done: the batch was interrupted"
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
 ANGLES = ("rx_deg", "ry_deg", "rz_deg")
 VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
-YES_NO = {None: "", True: "yes", False: "no"}
 COLUMNS = (
     *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
     *("time_ms", "method", "note", "error"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scopereg.evaluation.tables import Block, Table, cell_text
+from scopereg.evaluation.tables import Table, TableBlock, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
 from scopereg.report.drawing import PALETTE, SVG_STYLE
@@ -81,10 +81,13 @@ class Entry(NamedTuple):
 
 
 class Report:
-    """Collects sections in order and writes them as one file; with contents, each section prints on a new page."""
+    """Collects sections in order and writes them as one file; with contents, each section prints on a new page.
 
-    def __init__(self, title: str, lead: str, *, contents: bool = False) -> None:
-        self.title = title
+    Texts and notes go through `words`, by which a caller may call arguments otherwise.
+    """
+
+    def __init__(self, title: str, lead: str, *, contents: bool = False, words: Callable[[str], str] = str) -> None:
+        self.title, self._words = title, words
         self._head = f"<h1>{escape(title)}</h1><p class='dim'>{escape(lead)}</p>"
         self._contents = contents
         self._entries: list[Entry] = []
@@ -97,11 +100,11 @@ class Report:
         self._heading(text, explanation, 3)
 
     def text(self, paragraph: str) -> None:
-        self._parts.append(f"<p>{escape(paragraph)}</p>")
+        self._parts.append(f"<p>{escape(self._words(paragraph))}</p>")
 
     def notes(self, notes: Iterable[str]) -> None:
         """Small print."""
-        lines = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        lines = "".join(f"<li>{escape(self._words(note))}</li>" for note in notes)
         self._parts += [f"<ul class='notes'>{lines}</ul>"] if lines else []
 
     def cards(self, cards: dict[str, str]) -> None:
@@ -188,7 +191,7 @@ def _contents(entries: Sequence[Entry]) -> str:
     return f"<nav><ol>{''.join(f'<li>{line}</li>' for line in lines)}</ol></nav>"
 
 
-def _block_lines(table: Table, block: Block) -> list[str]:
+def _block_lines(table: Table, block: TableBlock) -> list[str]:
     """The rows of a block, below its label where there are several; what was published looks unlike results."""
     source = block.facts.get("source", "results")
     lines = [f"<tr class='block'><td colspan='{len(table.columns)}'>{escape(block.label)}</td></tr>"]

@@ -17,7 +17,8 @@ from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
 from scopereg.viewer.packets import base_state, live_facts, packet_of
-from scopereg.viewer.voxels import Voxels, read_foreign, voxels_of
+from scopereg.viewer.uploads import read_brought
+from scopereg.viewer.voxels import Voxels, voxels_of
 
 SEQUENCE = ".igs.mha"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
@@ -156,7 +157,7 @@ class LiveShow:
                 "another volume is being prepared", where=name, fix="wait until it is shown, then try again"
             )
         try:
-            scene = self._make_scene(read_foreign(path), name)
+            scene = self._make_scene(read_brought(path), name)
             voxels = voxels_of(scene.volume, name, self._shown[0].voxels.generation + 1)
         except ScopeRegError as error:
             # Temporary names mean nothing to the person who chose the file.

@@ -1,4 +1,8 @@
-"""Uploads: a volume from a page into a temporary file, with limits on its name and its size."""
+"""Uploads: a volume from a page into a temporary file, with limits on its name and its size, and judged apart.
+
+Until a child process has read it (`io.apart`), nothing of this process looks into it; and what is shown later are the
+voxels that the child answered. So an upload can neither name other files nor harm the server.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,12 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 
 from scopereg.errors import ScopeRegError
+from scopereg.images import Volume
+from scopereg.io.limits import largest_bytes, limit_of
 from scopereg.io.read_image import ending_of, endings
+from scopereg.io.volumes import read_foreign
+
+FOREIGN_GB = 1.0  # of the voxels of a volume that a page brings or names, as float32
 
 
 class UploadError(ScopeRegError):
@@ -28,10 +37,10 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
     """The body of a request in a temporary file, which is gone afterwards, and the name that it shall have."""
     name = plain_name(request.query_params.get("name", ""))
     if largest <= 0:
-        raise UploadError(403, "uploads are off", "start scopereg live without --no-uploads")
+        raise UploadError(403, "uploads are off", "start scopereg live with uploads=True")
     stated = request.headers.get("content-length", "")
     too_large = UploadError(
-        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise --max-upload-mb", hang_up=not stated
+        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise max_upload_mb=", hang_up=not stated
     )
     if stated.isdecimal() and int(stated) > largest:
         raise too_large
@@ -52,6 +61,12 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
         if size == 0:
             raise UploadError(400, "it is empty", "upload a volume")
         yield path, name
+
+
+def read_brought(path: Path) -> Volume:
+    """A volume that a page brought or named, read in a child process and within a limit of its own."""
+    with limit_of(min(FOREIGN_GB, largest_bytes() / 2**30)):
+        return read_foreign(path)
 
 
 def plain_name(name: str) -> str:

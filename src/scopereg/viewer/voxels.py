@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from scopereg.images import Volume, unit_range
-from scopereg.io.limits import largest_bytes, limit_of
-from scopereg.io.volumes import read_volume
 from scopereg.viewer.packets import flat
 
-FOREIGN_GB = 1.0  # of the voxels of a volume that a page brings or names, as float32
 LONGEST_SIDE = 256  # what WebGL2 promises for 3D textures
 _FAST = 1  # of gzip: over loopback time counts more than bytes
 
@@ -43,12 +39,6 @@ class Voxels:
             "spacing_mm": [round(step, 6) for step in self.spacing_mm],
             "index_to_world": flat(self.index_to_world),
         }
-
-
-def read_foreign(path: Path) -> Volume:
-    """A volume that somebody else brings or names: all in one file, and within a limit of its own."""
-    with limit_of(min(FOREIGN_GB, largest_bytes() / 2**30)):
-        return read_volume(path, detached=False)
 
 
 def voxels_of(volume: Volume, name: str, generation: int) -> Voxels:

@@ -33,7 +33,7 @@ START_S = 60.0  # to start a child and to import a library: how long that takes 
 MOST_IDLE = 2  # children that wait for the next file
 LONGEST_HEAD = 2**16  # bytes of JSON of an answer
 MARK = b"apart-1\n"
-KINDS = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<f4", "<f8")
+KINDS = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8", "<u8", "<f4", "<f8")
 _MOST_AXES, _MOST_ARRAYS = 5, 64
 _FOLDERS = "scopereg-apart-"  # in the folder for temporary files, then the number of the parent
 _STALE_S = 3600  # age from which a folder may be of a process that was killed
@@ -64,7 +64,7 @@ class Allowance(NamedTuple):
 
 def read_apart(
     reader: str,
-    content: bytes,
+    content: bytes | Path,
     where: str,
     allowance: Allowance,
     *,
@@ -74,7 +74,8 @@ def read_apart(
 ) -> Answer:
     """What `reader` ("module:function") makes of a file's `content`; an error that names `where` if it cannot.
 
-    With `fresh`, the child has seen no other file before, and sees none after it.
+    The content is bytes or, where nobody else writes to it, a file, which the child gets under another name. With
+    `fresh`, the child has seen no other file before, and sees none after it.
     """
     worker = _Worker() if fresh else _taken()
     kept = False
@@ -129,7 +130,13 @@ class _Worker:
         return self._process.pid
 
     def ask(
-        self, reader: str, content: bytes, ending: str, options: Mapping[str, Any], allowance: Allowance, where: str
+        self,
+        reader: str,
+        content: bytes | Path,
+        ending: str,
+        options: Mapping[str, Any],
+        allowance: Allowance,
+        where: str,
     ) -> Answer:
         module = reader.partition(":")[0]
         if module not in self._loaded:
@@ -137,7 +144,7 @@ class _Worker:
             self._loaded.add(module)
         path = self._folder / f"file{ending}"
         try:
-            path.write_bytes(content)
+            _place(content, path)
             request = {
                 "reader": reader,
                 "file": path.name,
@@ -195,6 +202,17 @@ class _Worker:
             ) from None
         finally:
             clock.cancel()
+
+
+def _place(content: bytes | Path, path: Path) -> None:
+    """Put a file where the child may read it: another name for it if the disk has one, else a copy."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        return
+    try:
+        os.link(content, path)
+    except OSError:
+        shutil.copyfile(content, path)
 
 
 class _EndedError(Exception):
