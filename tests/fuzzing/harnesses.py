@@ -55,8 +55,8 @@ def refused_or_read(read: Callable[[Any], Any], given: Any) -> bool:
     try:
         read(given)
     except ScopeRegError as error:
-        assert error.what, f"refused without a reason: {error!r}"
-        assert error.fix, f"refused without a way out: {error!r}"
+        if not (error.what and error.fix):
+            raise AssertionError(f"refused without a reason or a way out: {error!r}") from error
         return False
     return True
 

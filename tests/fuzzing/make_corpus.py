@@ -28,8 +28,7 @@ from scopereg.images import Frame, Volume
 from scopereg.io import write_pose, write_volume
 from scopereg.live import messages
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "io" / "dicom"))
+sys.path.append(str(Path(__file__).parents[1] / "io" / "dicom"))
 from conftest import dataset, region
 from harnesses import CORPUS
 
@@ -74,11 +73,21 @@ def detached_headers() -> None:
     put("nrrd/bad-data-file", f"{nrrd}encoding: raw\rdata file: /etc/passwd\n\n" + "x" * 8)
     put("nrrd/bad-data-file-plain", f"{nrrd}encoding: raw\ndata file: /etc/passwd\n")
     put("nrrd/bad-data-file-list", f"{nrrd}encoding: raw\ndata file: LIST\n/etc/passwd\n/dev/zero\n")
-    put("nrrd/bad-sixteen-axes", "NRRD0004\ntype: uint8\ndimension: 16\nsizes:" + " 2" * 16 + "\nencoding: raw\n\n" + "x" * 9)
-    put("nrrd/bad-spacing", "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 2 2 2\nspacings: nan nan nan\nencoding: raw\n\n" + "x" * 8)
-    meta = "ObjectType = Image\nNDims = 3\nBinaryData = True\nDimSize = 2 2 2\nElementSpacing = 1 1 1\nElementType = MET_UCHAR\n"
+    put(
+        "nrrd/bad-sixteen-axes",
+        "NRRD0004\ntype: uint8\ndimension: 16\nsizes:" + " 2" * 16 + "\nencoding: raw\n\n" + "x" * 9,
+    )
+    put(
+        "nrrd/bad-spacing",
+        "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 2 2 2\nspacings: nan nan nan\nencoding: raw\n\n" + "x" * 8,
+    )
+    meta = "ObjectType = Image\nNDims = 3\nBinaryData = True\nDimSize = 2 2 2\nElementSpacing = 1 1 1\n"
+    meta += "ElementType = MET_UCHAR\n"
     put("metaimage/bad-data-file", f"{meta}ElementDataFile = /etc/passwd\n")
-    put("metaimage/bad-data-file-twice", f"{meta}ElementDataFile\nLOCAL\nComment = {'x' * 200}\nElementDataFile = /etc/passwd\n")
+    put(
+        "metaimage/bad-data-file-twice",
+        f"{meta}ElementDataFile\nLOCAL\nComment = {'x' * 200}\nElementDataFile = /etc/passwd\n",
+    )
     put("metaimage/bad-list", f"{meta}ElementDataFile = LIST\n/etc/passwd\n/etc/passwd\n")
     packed = bytearray((CORPUS / "metaimage" / "good-itk-packed").read_bytes())
     packed[-3] ^= 8
@@ -92,7 +101,10 @@ def frames(folder: Path) -> None:
     for row in range(2):
         matrix = f"0.2 0 0 {row} 0 0.2 0 2 0 0 0.2 3 0 0 0 1"
         lines += [f"Seq_Frame{row:04d}_ImageToReferenceTransform = {matrix}"]
-        lines += [f"Seq_Frame{row:04d}_ImageToReferenceTransformStatus = OK", f"Seq_Frame{row:04d}_Timestamp = {row / 10}"]
+        lines += [
+            f"Seq_Frame{row:04d}_ImageToReferenceTransformStatus = OK",
+            f"Seq_Frame{row:04d}_Timestamp = {row / 10}",
+        ]
     head = "\n".join([*lines, "ElementDataFile = LOCAL"]) + "\n"
     put("plus/good-two", head.encode() + VOXELS[:2].tobytes())
     put("plus/bad-cut", head.encode() + VOXELS[:1].tobytes())
@@ -101,7 +113,12 @@ def frames(folder: Path) -> None:
     np.savez(folder / "a.npz", **arrays)
     put("npz/good-two", (folder / "a.npz").read_bytes())
     with zipfile.ZipFile(folder / "b.npz", "w") as archive:
-        archive.writestr("frames.npy", b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (9999999999,)}".ljust(69) + b"\n")
+        archive.writestr(
+            "frames.npy",
+            b"\x93NUMPY\x01\x00\x46\x00"
+            + b"{'descr': '|O', 'fortran_order': False, 'shape': (9999999999,)}".ljust(69)
+            + b"\n",
+        )
     put("npz/bad-objects", (folder / "b.npz").read_bytes())
     pictures = (("png", "PNG"), ("jpeg", "JPEG"), ("bmp", "BMP"), ("tiff", "TIFF"))
     for harness, kind in pictures:
@@ -109,8 +126,9 @@ def frames(folder: Path) -> None:
         content = (folder / "a").read_bytes()
         put(f"{harness}/good-grey", content)
         put(f"{harness}/bad-cut", content[: len(content) * 2 // 3])
-    put("png/bad-vast", b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in (
-        (b"IHDR", struct.pack(">IIBBBBB", 30000, 30000, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(bytes(99))), (b"IEND", b""))))  # fmt: skip
+    head = struct.pack(">IIBBBBB", 30000, 30000, 8, 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(99))), (b"IEND", b""))
+    put("png/bad-vast", b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -141,10 +159,19 @@ def transforms(folder: Path) -> None:
             continue
         put(f"{harness}/good-own", write_pose(POSE, folder / f"p{ending}").read_bytes())
     mark = "#Insight Transform File V1.0\n#Transform 0\n"
-    put("tfm/good-versor", f"{mark}Transform: VersorRigid3DTransform_double_3_3\nParameters: 0 0 0.1 1 2 3\nFixedParameters: 4 5 6\n")
-    put("tfm/bad-spline", f"{mark}Transform: BSplineTransform_double_3_3\nParameters: 0 0 0\nFixedParameters: 1 1 1 0 0 0 1 1 1\n")
+    put(
+        "tfm/good-versor",
+        f"{mark}Transform: VersorRigid3DTransform_double_3_3\nParameters: 0 0 0.1 1 2 3\nFixedParameters: 4 5 6\n",
+    )
+    put(
+        "tfm/bad-spline",
+        f"{mark}Transform: BSplineTransform_double_3_3\nParameters: 0 0 0\nFixedParameters: 1 1 1 0 0 0 1 1 1\n",
+    )
     put("tfm/bad-no-parameters", f"{mark}Transform: AffineTransform_double_3_3\nFixedParameters: 0 0 0\n")
-    put("tfm/bad-singular", f"{mark}Transform: AffineTransform_double_3_3\nParameters: 0 0 0 0 0 0 0 0 0 1 2 3\nFixedParameters: 0 0 0\n")
+    put(
+        "tfm/bad-singular",
+        f"{mark}Transform: AffineTransform_double_3_3\nParameters: 0 0 0 0 0 0 0 0 0 1 2 3\nFixedParameters: 0 0 0\n",
+    )
     put("matrix/bad-nan", "nan 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1\n")
 
 
