@@ -16,14 +16,15 @@ Positional = Annotated[Value, _PLACE]  # as tyro.conf.Positional
 
 @dataclass(frozen=True)
 class Arg:
-    """Other names of an option."""
+    """Other names of an option, and how help shows its value."""
 
     aliases: tuple[str, ...]
+    metavar: str | None = None
 
 
-def arg(aliases: Sequence[str]) -> Arg:
+def arg(*, aliases: Sequence[str] = (), metavar: str | None = None) -> Arg:
     """As `tyro.conf.arg`, as far as options here use it."""
-    return Arg(tuple(aliases))
+    return Arg(tuple(aliases), metavar)
 
 
 def parse_plainly(options: type[Value], words: Sequence[str], default: Value, prog: str, description: str) -> Value:

@@ -149,10 +149,14 @@ class Job:
     rows: RowFiles
     volumes_per_case: int
 
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        return self.rows.count, *self.rows.shape
+
     def write_case(self, task: Task) -> Done:
         """Read a case and write its rows."""
         try:
-            volumes, record = load_case(self.load, task.case, self.root)
+            volumes, record = load_case(self, task.case)
         except ScopeRegError as error:
             return Done(None, error.what)
         for row, volume in zip(self._rows(task.place), volumes, strict=True):
