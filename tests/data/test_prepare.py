@@ -50,7 +50,7 @@ def test_folds_and_poses_are_those_of_the_protocol(whole: Path) -> None:
     facts = volumes.facts["evaluation_poses"]
     for magnitude in MAGNITUDES[:1]:
         expected = evaluation_poses(volumes.cases, volumes.shape, magnitude)
-        stored = read_poses(whole / facts["file"], facts, magnitude)
+        stored = read_poses(whole / facts["file"], facts, magnitude, len(volumes))
         assert torch.equal(stored.rotation, expected.rotation)
         assert torch.equal(stored.translation, expected.translation)
 

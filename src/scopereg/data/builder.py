@@ -115,7 +115,9 @@ def _make(
         rows.open(resumed=bool(journal.entries))
         job = Job(plan.load, plan.root, rows, plan.volumes_per_case)
         records, bad = _work(plan, job, journal, workers, progress)
-        outcome = settle(plan, records, bad, skip_bad)
+        if len(bad) == 1 and not skip_bad:
+            raise next(iter(bad.values()))
+        outcome = settle(plan, records, {name: error.what for name, error in bad.items()}, skip_bad)
         given = None if splits is None else read_folds(splits, outcome.patients, strangers=skip_bad)
         _finish(plan, outcome, rows, making, given)
         journal.remove()
@@ -184,16 +186,16 @@ def parameters(plan: SetPlan, given: Folds | None = None) -> dict[str, Any]:
 
 def _work(
     plan: SetPlan, job: Job, journal: Journal, workers: int, progress: Progress | None
-) -> tuple[dict[str, CaseRecord], dict[str, str]]:
+) -> tuple[dict[str, CaseRecord], dict[str, ScopeRegError]]:
     """What became of every case, good or bad."""
     records = {entry["name"]: record_of(entry) for entry in _still_good(plan, job, journal, workers)}
     left = [Task(place, case) for place, case in enumerate(plan.cases) if case.name not in records]
     bad = {}
     with closing(in_parallel(job.write_case, left, workers)) as results:  # no worker goes on after an error here
         for done, (task, result) in enumerate(results, len(records) + 1):
-            if result.entry is None:
-                bad[task.case.name] = result.reason
-            else:
+            if result.error is not None:
+                bad[task.case.name] = result.error
+            elif result.entry is not None:
                 journal.add(result.entry)
                 records[task.case.name] = record_of(result.entry)
             if progress is not None:

@@ -134,10 +134,10 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a case: an entry for the journal, or the reason why it is bad."""
+    """What became of a case: an entry for the journal, or the error that it is bad."""
 
     entry: dict[str, Any] | None
-    reason: str = ""
+    error: ScopeRegError | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Job:
         try:
             volumes, record = load_case(self, task.case)
         except ScopeRegError as error:
-            return Done(None, error.what)
+            return Done(None, error)
         for row, volume in zip(self._rows(task.place), volumes, strict=True):
             for name, voxels in zip(("images", "labels"), (volume.image, volume.labels), strict=True):
                 if voxels is not None:
