@@ -26,8 +26,8 @@ from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.evaluation.reliability import auroc, auroc_interval, mean_of_surest
-from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
 from scopereg.io.files import write_sheet

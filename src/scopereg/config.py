@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.io import records
@@ -80,12 +80,24 @@ def positional_options(options: type[Any]) -> set[str]:
 
 
 def field_help(options: type[Any]) -> dict[str, str]:
-    """The sentence below each field of an options dataclass and of those that it derives from, by field name."""
+    """The sentence of each option by its name: that of its type where verbs share it, else the one below the field."""
     found: dict[str, str] = {}
     for cls in reversed(options.__mro__):
         if is_dataclass(cls):
             found |= _own_help(cls)
+    for name, hint in get_type_hints(options, include_extras=True).items():
+        shared = next((mark.help for mark in _marks(hint) if getattr(mark, "help", None)), None)
+        if shared is not None:
+            found[name] = shared
     return found
+
+
+def _marks(hint: Any) -> list[Any]:
+    """What `Annotated` says of a type, also within another one."""
+    if get_origin(hint) is not Annotated:
+        return []
+    kind, *marks = get_args(hint)
+    return [*marks, *_marks(kind)]
 
 
 def _own_help(options: type[Any]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from scopereg.registration.result import Result
 from scopereg.registration.search import Windows
 from scopereg.registration.session import Session
 
+TOKEN = "a-good.token_1"
 FRAMES = 12
 
 
@@ -61,12 +62,15 @@ def free_port() -> int:
 
 def words(case: Path, *more: object, port: int = 0) -> list[str]:
     usual = ["live", case / "volume.nii.gz", "--source", f"plus:{case / 'sweep.igs.mha'}", "--no-open", "--port", port]
-    return [str(word) for word in (*usual, "--igtl-port", 0, "--device", "cpu", *more)]
+    return [str(word) for word in (*usual, "--igtl-port", 0, "--device", "cpu", "--token", TOKEN, *more)]
 
 
 def state_at(port: int) -> dict[str, Any] | None:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/state", timeout=5) as answer:
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/state", headers={"Authorization": f"token {TOKEN}"}
+        )
+        with urllib.request.urlopen(asked, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
     except (OSError, urllib.error.URLError):
@@ -108,7 +112,7 @@ def test_a_replay_is_registered_served_and_recorded(
     with watching(port, igtl_port) as seen:
         assert main([*words(case, *more, port=port), "--igtl-port", str(igtl_port)]) == 0
     said = capsys.readouterr().out
-    assert f"viewer  http://127.0.0.1:{port}/" in said
+    assert f"viewer  http://127.0.0.1:{port}/?token={TOKEN}" in said
     assert f"Slicer  OpenIGTLink server at 127.0.0.1:{igtl_port}" in said
     assert "frames/s, latency" in said
     assert "wrote   again.igs.mha" in said

@@ -131,6 +131,13 @@ def test_bad_files_are_named_or_counted(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(volumes.facts)
 
 
+def test_a_volume_without_the_size_of_its_voxels_is_none(tmp_path: Path) -> None:
+    header = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 32 24 16\nencoding: raw\n\n"
+    (tmp_path / "a.nrrd").write_bytes(header.encode() + RNG.bytes(32 * 24 * 16))
+    with pytest.raises(ScopeRegError, match="how large a voxel is"):
+        load_folder(tmp_path)
+
+
 def test_empty_and_wrong_folders(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing here")
     with pytest.raises(ScopeRegError, match="no volumes"):

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-import matplotlib.image
 import pytest
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from scopereg.cli import main, parse
 from scopereg.commands import bench as verb
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.speed import bench
-from scopereg.evaluation.speed.bench import Timing
+from scopereg.evaluation.speed.bench import TimedMode
 from scopereg.evaluation.speed.floor import USES
 from scopereg.evaluation.speed.modes import Mode, Runnable, Setting
 
@@ -121,9 +121,20 @@ def test_a_log_has_one_line_per_row_and_the_table_all_of_them(done: Done) -> Non
 
 
 def test_the_plot_shows_something(done: Done) -> None:
-    picture = matplotlib.image.imread(done.path.with_suffix(".png"))
-    assert picture.shape[1] > 1000
-    assert float(picture.std()) > 0.02
+    """A line and dots for each row that was measured, in two panels; the file needs nothing beside it."""
+    text = done.path.with_suffix(".svg").read_text(encoding="utf-8")
+    picture = ElementTree.fromstring(text)
+    panels = picture.findall("{http://www.w3.org/2000/svg}svg")
+    assert len(panels) == 2
+    labels = {each.text for each in picture.findall("{http://www.w3.org/2000/svg}text")}
+    measured = [row for row in done.rows if row["fps"]]
+    for panel in panels:
+        assert len(panel.findall("{http://www.w3.org/2000/svg}polyline")) == len(measured)
+        said = " ".join(each.text or "" for each in panel.iter("{http://www.w3.org/2000/svg}title"))
+        assert all(row["form"] in said for row in measured)
+    assert {"scope-reg, as published", "scope-reg with 3 looks, whole"} <= labels
+    assert "prefers-color-scheme:light" in text
+    assert text.count("http") == 1  # the name of the format
 
 
 def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
@@ -150,7 +161,7 @@ def test_stages_stand_beside_their_floor_and_add_up(done: Done) -> None:
     ("words", "said"),
     [
         (["--methods", "scope-rge"], "did you mean 'scope-reg'"),
-        (["--methods", "scope-reg", "echo"], "unknown method 'echo'"),
+        (["--methods", "scope-reg", "heart:wide"], "unknown method 'heart:wide'"),
         (["--resolutions", "128", "4"], "a resolution of 4"),
         (["--seconds", "0"], "0 seconds"),
         (["-o", "table.xlsx"], "is no .csv file"),
@@ -205,7 +216,6 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 
     def run(make: Callable[[Mode, Setting], Runnable], *words: str) -> tuple[int, list[dict[str, str]]]:
         monkeypatch.setattr(bench, "make_runnable", make)
-        monkeypatch.setattr(verb, "_draw", lambda *_: [])
         path = tmp_path / "bench.csv"
         words = ("--methods", "scope-reg", "--resolutions", "16", *words)
         status = verb.run(parse("bench", ["--seconds", SECONDS, "--device", "cpu", "-o", str(path), *words]))
@@ -245,7 +255,7 @@ def test_a_clock_that_slows_down_favours_no_row(fake: Fake, clock: Clock) -> Non
 
 
 def test_speed_is_the_median_of_blocks_and_latency_of_all_calls() -> None:
-    found = Timing(Mode("scope-reg", "whole"), Setting(16, CPU))
+    found = TimedMode(Mode("scope-reg", "whole"), Setting(16, CPU))
     found.blocks = [[0.01] * 4, [0.1] * 2, [0.02] * 3]
     row = found.row(first_fps=25.0)
     assert row.fps == pytest.approx(50.0)
@@ -329,7 +339,7 @@ def test_it_runs_where_little_is_installed(tmp_path: Path) -> None:
     assert row["command"].startswith(f"scopereg bench -o {tmp_path / 'b.csv'} --resolutions 64")
     assert row["gflops"] == row["gflops_with_scans"] != ""  # nothing but torch counts them
     assert float(row["fps"]) > 0
-    assert (tmp_path / "b.png").exists()
+    assert (tmp_path / "b.svg").exists()
 
 
 @pytest.mark.gpu

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scopereg.evaluation.speed.modes import METHODS, Mode, Setting, cost_of, make_runnable, modes_of
+import scopereg
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.speed.modes import NETWORKS, SHIPPED, Mode, Setting, cost_of, make_runnable, modes_of
+from scopereg.images import Frame, Volume
 from scopereg.report.speed_plot import look_of
 
 CPU = torch.device("cpu")
@@ -27,7 +30,7 @@ def test_the_published_mode_comes_first_and_nothing_twice() -> None:
         *(Mode("scope-reg", mode) for mode in SCOPE_REG),
         Mode("eureg", "forward"),
     ]
-    assert {Mode(name, mode).label for name, method in METHODS.items() for mode in method.modes} >= {
+    assert {Mode(name, mode).label for name, method in NETWORKS.items() for mode in method.modes} >= {
         "scope-reg, as published",
         "scope-reg with 3 looks, whole",
         "dreamreg",
@@ -39,6 +42,7 @@ def test_a_variant_of_the_ablation_runs_and_is_counted(variant: str) -> None:
     mode, setting = Mode(variant, "forward"), Setting(32, CPU)
     assert make_runnable(mode, setting).call().shape == (1, 12)
     cost = cost_of(mode, setting)
+    assert cost is not None
     gflops, with_scans = cost.gflops, cost.total_gflops
     assert 0.1 < gflops < 2
     if variant == "cross-attention-heads":
@@ -48,8 +52,33 @@ def test_a_variant_of_the_ablation_runs_and_is_counted(variant: str) -> None:
 
 
 def test_rows_that_may_stand_in_one_plot_look_unlike() -> None:
-    modes = modes_of(list(METHODS))
+    modes = modes_of(list(NETWORKS))
     looks = [look_of(mode) for mode in modes]
     assert len(set(looks)) == len(modes)
     variants = modes_of(["scope-reg", *VARIANTS])
     assert len({look_of(mode).colour for mode in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("name", ["echo", "simpleitk-ncc", "echo+refine"])
+def test_a_method_is_timed_as_register_runs_it(name: str) -> None:
+    """The same pose as by `scopereg.register`, from a volume that is prepared once."""
+    (mode,), setting = modes_of([name]), Setting(64, CPU)
+    assert mode == Mode(name, SHIPPED)
+    assert mode.label == name
+    assert cost_of(mode, setting) is None
+    runnable = make_runnable(mode, setting)
+    assert runnable.prepare is not None
+    image, voxels = setting.smooth_images()
+    pixel_mm = 77 / 64
+    frame, volume = Frame(image, pixel_mm), Volume(voxels, (pixel_mm, pixel_mm, 0.6))
+    wanted = scopereg.register(frame, volume, method=name, device="cpu").pose.matrix
+    found = runnable.call()[0]
+    assert found[:9].tolist() == torch.from_numpy(wanted[:3, :3].copy()).float().flatten().tolist()
+    assert found[9:].tolist() == torch.from_numpy(wanted[:3, 3].copy()).float().tolist()
+
+
+def test_unknown_names_are_told_with_networks_and_methods() -> None:
+    with pytest.raises(ScopeRegError, match="did you mean 'scope-reg'") as told:
+        modes_of(["scope-rge"])
+    assert "dreamreg" in told.value.fix
+    assert "simpleitk-mi" in told.value.fix

@@ -12,7 +12,7 @@ from scopereg.evaluation.reliability import (
     calibration_curve,
     kept_curve,
     mean_of_surest,
-    worth,
+    reliability_of,
 )
 
 ERRORS = np.array([1.0, 2.0, 4.0, 8.0])
@@ -57,13 +57,13 @@ def test_curves_are_means_of_the_surest_and_of_parts() -> None:
 def test_worth_counts_frames() -> None:
     ok = np.array([True, True, True, False])
     patients = ["a", "a", "b", "b"]
-    found = worth(Judged(ERRORS, DOUBT, patients, 1 / DOUBT, DOUBT, 1.5 * DOUBT, ok))
+    found = reliability_of(Judged(ERRORS, DOUBT, patients, 1 / DOUBT, DOUBT, 1.5 * DOUBT, ok))
     assert (found.frames, found.bad, found.auroc) == (4, 2, 0.75)
     assert found.mean_mm == ERRORS.mean()
     assert found.below_bound == 0.5
     assert found.ok == 0.75
     assert found.ok_good == pytest.approx(2 / 3)
     unknown = np.full(4, np.nan)
-    plain = worth(Judged(ERRORS, -DOUBT, patients, DOUBT, unknown, unknown, ~ok & False))
+    plain = reliability_of(Judged(ERRORS, -DOUBT, patients, DOUBT, unknown, unknown, ~ok & False))
     assert plain.auroc == 0.25
     assert np.isnan([plain.below_bound, plain.ok, plain.ok_good, plain.expected_mm]).all()

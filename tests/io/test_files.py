@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.files import atomic_path, output_folder, write_text
+from scopereg.io.files import atomic_path, output_folder, sheet_text, write_sheet, write_text
 
 
 def test_a_file_appears_whole(tmp_path: Path) -> None:
@@ -97,3 +98,30 @@ def test_threads_write_one_file_whole(tmp_path: Path) -> None:
         contents = [content for read in pool.map(write, "abcd") for content in read]
     assert {(len(content), len(set(content))) for content in contents} == {(length, 1)}
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+ROWS = [{"name": 'a "quoted", name', "mm": 1.5}, {"name": "lines\nwithin", "mm": None}]
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = write_sheet(tmp_path / "deep" / "sheet.csv", ROWS)
+    with path.open(newline="", encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [
+            {"name": 'a "quoted", name', "mm": "1.5"},
+            {"name": "lines\nwithin", "mm": ""},
+        ]
+    assert b"\r" not in path.read_bytes()
+
+
+def test_columns_are_in_the_order_asked_for_and_may_be_empty() -> None:
+    assert sheet_text(iter([{"b": 2, "a": 1}, {"a": 3}]), ["a", "b"]) == "a,b\n1,2\n3,\n"
+    assert sheet_text([], ["a", "b"]) == "a,b\n"
+    assert sheet_text([{"a": 1, "b": 2}], ["b", "a"], header=False) == "2,1\n"
+
+
+def test_a_row_with_other_columns_is_refused_and_the_old_sheet_stays(tmp_path: Path) -> None:
+    path = write_sheet(tmp_path / "sheet.csv", [{"a": 1}])
+    with pytest.raises(ValueError, match="fields not in fieldnames"):
+        write_sheet(path, [{"a": 1}, {"c": 2}])
+    assert path.read_text() == "a\n1\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["sheet.csv"]

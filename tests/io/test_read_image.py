@@ -10,10 +10,10 @@ import pytest
 import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.read_image import FORMATS, content_sha256, files_of, read_header, read_image
+from scopereg.io.read_image import content_sha256, endings, files_of, read_header, read_image
 
 VOXELS = np.random.default_rng(0).integers(0, 256, (5, 12, 14)).astype(np.uint8)
-ENDINGS = tuple(ending for ending in FORMATS if ending != ".nhdr")
+ENDINGS = tuple(ending for ending in endings() if ending != ".nhdr")
 
 
 def write(path: Path, voxels: np.ndarray = VOXELS) -> Path:

@@ -177,7 +177,7 @@ def test_pixels_may_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
     sweep = read_plus_sequence(write_sequence(tmp_path / "a.mhd", data="a.raw", fields=one_plane), CALIBRATION)
     assert np.array_equal(sweep.images.numpy(), IMAGES)
     (tmp_path / "a.raw").unlink()
-    with pytest.raises(ScopeRegError, match="cannot be read"):
+    with pytest.raises(ScopeRegError, match="its voxels are missing"):
         read_plus_sequence(tmp_path / "a.mhd", CALIBRATION)
 
 

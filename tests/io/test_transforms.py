@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutations import survive
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, sample_slice
@@ -192,3 +198,167 @@ def test_places_that_cannot_be_written_are_named_and_left_alone(tmp_path: Path, 
     with pytest.raises(ScopeRegError, match="cannot write there"):
         write_pose(POSE, tmp_path / f"folder{ending}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"folder{ending}"]
+
+
+ANGLES = st.floats(-3.0, 3.0)
+PLACES = st.tuples(*[st.floats(-300.0, 300.0)] * 3)
+VERSORS = st.tuples(*[st.floats(-0.55, 0.55)] * 3)  # shorter than 1
+
+
+def itk_transforms() -> st.SearchStrategy[sitk.Transform]:
+    """Rigid transforms of every class that is read."""
+
+    def affine(angles: tuple[float, ...], move: tuple[float, ...], centre: tuple[float, ...]) -> sitk.Transform:
+        made = sitk.AffineTransform(3)
+        made.SetMatrix(sitk.Euler3DTransform((0, 0, 0), *angles).GetMatrix())
+        made.SetTranslation(move)
+        made.SetCenter(centre)
+        return made
+
+    def euler(angles: tuple[float, ...], move: tuple[float, ...], centre: tuple[float, ...], zyx: bool) -> Any:
+        made = sitk.Euler3DTransform(centre, *angles, move)
+        made.SetComputeZYX(zyx)
+        return made
+
+    def versor(kind: Any, versor: tuple[float, ...], move: tuple[float, ...], centre: tuple[float, ...]) -> Any:
+        made = kind()
+        made.SetCenter(centre)
+        moves = {sitk.VersorTransform: (), sitk.Similarity3DTransform: (*move, 1.0)}
+        made.SetParameters((*versor, *moves.get(kind, move)))
+        return made
+
+    angles = st.tuples(ANGLES, ANGLES, ANGLES)
+    kinds = st.sampled_from([sitk.VersorTransform, sitk.VersorRigid3DTransform, sitk.Similarity3DTransform])
+    return st.one_of(
+        st.builds(affine, angles, PLACES, PLACES),
+        st.builds(euler, angles, PLACES, PLACES, st.booleans()),
+        st.builds(versor, kinds, VERSORS, PLACES, PLACES),
+        st.builds(lambda move: sitk.TranslationTransform(3, move), PLACES),
+        st.just(sitk.Transform(3, sitk.sitkIdentity)),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(itk_transforms(), min_size=1, max_size=3), PLACES, st.sampled_from([".tfm", ".txt"]))
+def test_every_class_is_read_as_itk_reads_it(parts: list[Any], point: tuple[float, ...], ending: str) -> None:
+    transform = parts[0] if len(parts) == 1 else sitk.CompositeTransform(parts)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a{ending}"
+        sitk.WriteTransform(transform, str(path.with_suffix(".tfm")))
+        path.with_suffix(".tfm").rename(path)
+        pose = read_pose(path, convention="itk-resample")
+    assert np.allclose(pose.apply(point), transform.TransformPoint(point), rtol=1e-9, atol=1e-7)
+
+
+def test_the_child_reads_what_the_parser_reads(tmp_path: Path) -> None:
+    centred = sitk.VersorRigid3DTransform((0.0, 0.6, 0.0, 0.8), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    for transform in (centred, sitk.CompositeTransform([centred, centred]), sitk.Transform(3, sitk.sitkIdentity)):
+        for ending in (".tfm", ".h5"):
+            sitk.WriteTransform(transform, str(tmp_path / f"a{ending}"))
+        text, packed = (read_pose(tmp_path / f"a{ending}") for ending in (".tfm", ".h5"))
+        assert np.allclose(text.matrix, packed.matrix, atol=1e-12)
+
+
+HEAD = "#Insight Transform File V1.0\n#Transform 0\n"
+AFFINE = "Transform: AffineTransform_double_3_3\n"
+ONES = "Parameters: 1 0 0 0 1 0 0 0 1 1 2 3\n"
+CENTRE = "FixedParameters: 0 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (AFFINE, "no Parameters and no FixedParameters"),  # it was the identity
+        (AFFINE + CENTRE, "no Parameters"),
+        (AFFINE + ONES, "no FixedParameters"),
+        (2 * (AFFINE + ONES + CENTRE), "2 transforms"),  # it was the first
+        (AFFINE + ONES + ONES + CENTRE, "out of place"),
+        (AFFINE + "Parameters: 1 0 0 0 1 0 0 0 1 1 2\n" + CENTRE, "11 parameters"),
+        (AFFINE + ONES + "FixedParameters: 0 0\n", "2 fixed ones"),
+        (AFFINE + ONES.replace("2", "nan") + CENTRE, "'nan'"),
+        (AFFINE + ONES.replace("2", "1_0") + CENTRE, "'1_0'"),
+        (AFFINE + ONES.replace("2", "1e400") + CENTRE, "not finite or beyond"),
+        (AFFINE + ONES.replace("2", "1e7") + CENTRE, "beyond 1e"),
+        (AFFINE + ONES.replace("2", "0." + "1" * 60) + CENTRE, "no decimal number"),
+        (AFFINE + "Parameters: " + "0 " * 12 + "\n" + CENTRE, "not a rotation"),  # singular
+        (AFFINE + "Parameters: 2 0 0 0 2 0 0 0 2 0 0 0\n" + CENTRE, "not a rotation"),
+        (AFFINE + "Parameters: 1 0 0 0 1 0 0 0 -1 0 0 0\n" + CENTRE, "a reflection"),
+        ("Transform: BSplineTransform_double_3_3\nParameters: 1\nFixedParameters: 9 9 9\n", "BSplineTransform"),
+        ("Transform: Euler2DTransform_double_2_2\nParameters: 0 0 0\nFixedParameters: 0 0\n", "in 2D"),
+        ("Transform: AffineTransform_double_3_2\n" + ONES + CENTRE, "unknown transform"),
+        ("Transform: CompositeTransform_double_3_3\n", "no transform"),
+        ("Transform: CompositeTransform_double_3_3\n" + 21 * (AFFINE + ONES + CENTRE), "21 transforms"),
+        ("Transform: VersorTransform_double_3_3\nParameters: 1 1 0\nFixedParameters: 0 0 0\n", "longer than 1"),
+        ("Transform: Euler3DTransform_double_3_3\nParameters: 0 0 0 0 0 0\nFixedParameters: 0 0 0 2\n", "order"),
+        ("ComponentTransformFile: other.tfm\n", "out of place"),
+        ("", "no transform"),
+        ("# scopereg: from A to B in the convention odd: x\n" + AFFINE + ONES + CENTRE, "contradicts"),
+        (AFFINE + ONES + CENTRE + "x" * 2**20, "more than 1024 kB"),
+    ],
+)
+def test_text_that_is_no_single_rigid_transform_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    for name in ("a.tfm", "a.txt"):
+        (tmp_path / name).write_text(HEAD + text)
+        with pytest.raises(ScopeRegError, match=re.escape(words)) as caught:
+            read_pose(tmp_path / name)
+        assert caught.value.where == str(tmp_path / name)
+        assert caught.value.fix
+
+
+def test_packed_transforms_that_itk_dies_of_are_refused(tmp_path: Path) -> None:
+    """The first aborted the process, of the second the first of two was used."""
+    sitk.WriteTransform(sitk.BSplineTransform(3), str(tmp_path / "a.h5"))
+    content = (tmp_path / "a.h5").read_bytes()
+    for number, damaged in enumerate((content, content[: len(content) // 2], content.replace(b"BSpline", b"Bspline"))):
+        path = tmp_path / f"{number}.h5"
+        path.write_bytes(damaged)
+        with pytest.raises(ScopeRegError, match=path.name):
+            read_pose(path)
+    with pytest.raises(ScopeRegError, match="several transforms"):
+        read_pose(GOLDEN / "two.h5")
+    (tmp_path / "large.h5").write_bytes(bytes(2**20 + 1))
+    with pytest.raises(ScopeRegError, match="larger than any rigid"):
+        read_pose(tmp_path / "large.h5")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"matrix_lps": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}, "four rows of four"),
+        ({"matrix_lps": [[True, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}, "four rows of four"),
+        ({"matrix_lps": [["1", 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}, "four rows of four"),
+        ({"matrix_lps": [[1, 0, 0, 1e7], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}, "four rows of four"),
+        ({"matrix_lps": [[1, 0, 0, 5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}, "the same as matrix_lps"),
+        ({"matrix_lps": {}}, "matrix_lps"),
+        ({"from": 3}, "from is 3"),
+        ({"from": "../x"}, "name of a space"),
+        ({"to": "x" * 200}, "a text"),
+        ({"format": "scopereg-pose-9"}, "scopereg-pose-1"),
+    ],
+)
+def test_poses_in_json_are_checked_by_their_schema(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    path = write_pose(OBLIQUE, tmp_path / "a.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ScopeRegError, match=words) as caught:
+        read_pose(path)
+    assert str(path) in caught.value.where
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, "1" * 5000, "[]", "null", '{"from": NaN}', "{}"])
+def test_json_that_is_no_pose_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ScopeRegError, match=r"a\.json"):
+        read_pose(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("ending", [".tfm", ".txt", ".json", ".h5"])
+def test_mutations_are_read_or_refused(tmp_path: Path, ending: str) -> None:
+    seed = write_pose(OBLIQUE, tmp_path / f"seed{ending}").read_bytes()
+
+    def rigid(pose: Pose) -> None:
+        assert np.allclose(pose.rotation.T @ pose.rotation, np.eye(3), atol=1e-9)
+        assert np.isfinite(pose.matrix).all()
+
+    ends = survive(read_pose, seed, tmp_path / f"a{ending}", 60 if ending == ".h5" else 400, check=rigid)
+    assert ends["refused"] > ends["read"] / 10
+    assert set(ends) <= {"read", "refused"}

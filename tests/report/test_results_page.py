@@ -26,8 +26,9 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import Result
 from scopereg.report import example_frames
-from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
+from scopereg.report.charts import BoxPlot, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
 from scopereg.report.example_frames import failures, ranked
+from scopereg.report.results_page import report_of
 
 NAN = float("nan")
 SETTINGS = EvaluateSettings("paper", 6.0, frames=2)
@@ -138,6 +139,16 @@ def test_every_section_is_there_or_left_out_on_purpose(page: str, results: Path,
     assert "No tests: no other method" in alone
     assert "The results are of one magnitude each" in alone
     assert "2 of 12 frames." in alone
+    assert "--magnitude chooses" not in alone
+
+
+def test_python_is_told_of_arguments_and_the_command_line_of_flags(page: str, results: Path) -> None:
+    assert "Add --dataset camus --data FOLDER" in page
+    assert "--magnitude chooses" in page
+    called = report_of([results]).html()
+    assert "Add dataset=camus data=FOLDER" in called
+    assert "magnitude= chooses" in called
+    assert not re.search(r"\s--[a-z]", re.sub("<style>.*</style>|<pre>.*</pre>", "", called, flags=re.DOTALL))
 
 
 def test_numbers_are_those_of_the_rows(page: str, results: Path) -> None:
@@ -159,7 +170,7 @@ def test_numbers_are_those_of_the_rows(page: str, results: Path) -> None:
 def test_published_numbers_are_labelled(results: Path, tmp_path: Path) -> None:
     plain = report(results, tmp_path / "plain.html")
     text = report(results, tmp_path / "beside.html", "--with-published")
-    assert "published" not in re.sub("<style>.*</style>", "", plain, flags=re.DOTALL)
+    assert "published" not in re.sub("<style>.*</style>|<pre>.*</pre>", "", plain, flags=re.DOTALL)
     assert "not measured here" in text
     assert "<tr class='published'>" in text
 
@@ -295,7 +306,7 @@ def test_rank_correlation_is_spearmans() -> None:
 @pytest.mark.parametrize("values", [[0.0], [0.0, 1e-9, 500.0], [3.0] * 4, [0.1, 1.0, 10.0], [1e3, 2e3]])
 def test_charts_stay_inside_the_picture(values: list[float]) -> None:
     charts = [
-        box_chart([Box("a" * 60, values, "red"), Box("none", [], "red")], x_label="x", mark=(3.0, "3 mm")),
+        box_chart([BoxPlot("a" * 60, values, "red"), BoxPlot("none", [], "red")], x_label="x", mark=(3.0, "3 mm")),
         scatter_chart([Curve("a", values, values, "red")], x_label="x", y_label="y"),
         curve_chart([Curve("a", values, values, "red", band=[(NAN, NAN)] * len(values))], x_label="x", y_label="y"),
     ]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from scopereg import Frame, Pose, Volume
+from scopereg.commands.flags import in_flags
+from scopereg.commands.live import LiveOptions
 from scopereg.io.cine import Cine
 from scopereg.live.loop import Loop
 from scopereg.live.replay import Replay
@@ -115,13 +118,15 @@ def serve(
     largest_upload: int = 2**20,
     paused: bool = False,
     scene: Scene | None = None,
+    **server: Any,
 ) -> Iterator[Served]:
     """Serve a loop until the block ends."""
     loop = Loop(source or replay(), register, paused=paused)
     scene = scene or Scene(small_volume(), "first.nii.gz", NOTHING_SEARCHED)
     rooms = Rooms(folder / "recordings", volumes, largest_upload)
     show = LiveShow(loop, scene, lambda volume, name: Scene(volume, name, NOTHING_SEARCHED), rooms, source="sweep")
-    with WebServer(show, port=0, token=token) as web:
+    words = partial(in_flags, options=LiveOptions)
+    with WebServer(show, port=0, token=token, words=words, **server) as web:
         show.wake = web.wake
         loop.listen(show)
         with loop:

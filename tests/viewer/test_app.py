@@ -16,6 +16,7 @@ import pytest
 from serving import Served, next_message, next_update, serve, small_volume, wait_until
 
 from scopereg import io
+from scopereg.io import volumes
 
 
 def error_of(body: bytes) -> dict[str, str]:
@@ -223,6 +224,43 @@ def test_an_upload_cannot_unpack_to_more_than_memory(served: Served) -> None:
     status, _, body = served.ask("/api/volume?name=a.mha", method="POST", body=text.encode() + bytes(100))
     assert status == 422
     assert "100000" in error_of(body)["what"]
+
+
+def test_an_upload_that_two_readers_read_otherwise_gives_no_other_file_away(served: Served, tmp_path: Path) -> None:
+    """Found in 0.1.0: what looked for such names read lines otherwise than what read the voxels."""
+    secret = tmp_path / "secret.raw"
+    secret.write_bytes(bytes(range(64)))
+    mha = MHA.format(size="4 4 4")
+    uploads = {
+        "return.nrrd": NRRD.replace("raw\n", f"raw\rdata file: {secret}\n") + "\n" + "\0" * 64,
+        "next.mha": mha + f"Comment\nElementDataFile = {secret}\nElementDataFile = LOCAL\n" + "\0" * 64,
+        "far.mha": mha + "Comment = " + "x" * 2**16 + f"\nElementDataFile = {secret}\n" + "\0" * 64,
+        "case.mha": mha + f"elementdatafile = {secret}\nElementDataFile = LOCAL\n" + "\0" * 64,
+        "many.nrrd": NRRD.replace("dimension: 3", "dimension: 16") + "\n" + "\0" * 64,  # ended the process
+        "both.nii": "\0" * 128 + "DICM" + "\0" * 400,
+    }
+    for name, text in uploads.items():
+        status, _, body = served.ask(f"/api/volume?name={name}", method="POST", body=text.encode("latin-1"))
+        assert (name, status) == (name, 422)
+        assert error_of(body)["fix"]
+        assert str(tmp_path) not in error_of(body)["what"]
+    assert served.state()["volume"]["generation"] == 1
+    assert served.is_alive()
+
+
+def test_an_upload_that_kills_its_reader_harms_nothing_else(
+    served: Served, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "io" / "apart"))
+    for reader in ("crash", "leave", "stumble"):
+        monkeypatch.setattr(volumes, "_CHILD", f"hostile:{reader}")
+        status, _, body = served.ask("/api/volume?name=a.nii.gz", method="POST", body=file.read_bytes())
+        assert status == 422
+        assert error_of(body)["where"].endswith("a.nii.gz")
+    monkeypatch.undo()
+    status, _, _ = served.ask("/api/volume?name=a.nii.gz", method="POST", body=file.read_bytes())
+    assert status == 200
+    assert served.is_alive()
 
 
 def test_names_of_uploads_are_only_shown(served: Served, file: Path) -> None:

@@ -186,3 +186,39 @@ def _pinch(tab: Tab, x: float, y: float) -> None:
         points = [{"x": x - reach, "y": y, "id": 0}, {"x": x + reach, "y": y, "id": 1}]
         session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_the_token_of_the_link_is_gone_from_the_address_and_all_else_works(
+    browser: Browser, patients: Patients, tmp_path: Path
+) -> None:
+    """Opened by hand, and from another site's page, to whose links browsers bring no cookie of ours."""
+    io.write_volume(small_volume(seed=4), tmp_path / "other.nii.gz")
+    with patients.serve(tmp_path, token="a-good.token_1") as served, new_tab(browser) as tab:
+        tab.open(served.web.url)
+        assert tab.page.url == f"{served.origin}/"
+        assert tab.ask("history.length") == 2  # the blank page, and this one
+        assert tab.ask("document.cookie") == ""  # not for scripts
+        tab.page.keyboard.press("Space")
+        tab.until("scopereg.model.state.paused")
+        tab.page.set_input_files("#file", tmp_path / "other.nii.gz")
+        tab.until("scopereg.model.volume.info.name === 'other.nii.gz'")
+        tab.page.reload()
+        tab.until("scopereg.model.volume && scopereg.model.volume.info.name === 'other.nii.gz'")
+    with patients.serve(tmp_path, token="a-good.token_1") as served, new_tab(browser) as tab:
+        tab.page.goto("about:blank")
+        tab.page.set_content(f'<a id="there" href="{served.web.url}">there</a>')
+        tab.click("there")
+        tab.until("window.scopereg && scopereg.timing.shown > 0 && scopereg.model.volume")
+        assert tab.page.url == f"{served.origin}/"
+
+
+def test_a_server_that_was_started_anew_asks_for_its_new_link(
+    browser: Browser, patients: Patients, tmp_path: Path
+) -> None:
+    with new_tab(browser, complains=True) as tab, patients.serve(tmp_path, token="a-good.token_1") as served:
+        tab.open(served.web.url)
+        served.web.door.token = "another.token_2"  # as after a start
+        tab.ask("scopereg.link.socket.close()")
+        tab.until("document.body.innerText.includes('started anew: open the link')")
+        tab.page.goto(f"{served.origin}/")
+        assert "This page stays closed" in tab.page.inner_text("body")

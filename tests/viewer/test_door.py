@@ -48,13 +48,33 @@ def test_the_token_opens_everything_and_is_kept_in_a_cookie(guarded: Served) -> 
     assert status == 200
     assert b"<!doctype html>" in body.lower()
     assert {"HttpOnly", "SameSite=Strict"} <= set(rest)
-    for each in ({"Cookie": f"other=1; {cookie}"}, {"Authorization": f"Bearer {TOKEN}"}):
+    words = ({"Authorization": f"{word} {TOKEN}"} for word in ("Bearer", "token"))
+    for each in ({"Cookie": f"other=1; {cookie}"}, *words):
         for path in PLACES[:-1]:
             status, headers, _ = guarded.ask(path, headers=each)
             assert status == 200
             assert "set-cookie" not in headers
         with guarded.page(additional_headers=each) as page:
             assert next_message(page, "state")["mode"] == "live"
+
+
+def test_a_link_that_a_person_opens_leads_on_without_the_token(guarded: Served) -> None:
+    """What another site began would come without the cookie: that gets the page, which takes the token out itself."""
+    for told in ("none", "same-origin"):
+        status, headers, _ = guarded.ask(f"/?token={TOKEN}", headers={"Sec-Fetch-Site": told})
+        assert (status, headers["location"]) == (303, "/")
+        cookie = headers["set-cookie"].partition(";")[0]
+        assert guarded.ask("/", headers={"Cookie": cookie})[0] == 200
+    assert guarded.ask(f"/?token={TOKEN}", headers={"Sec-Fetch-Site": "cross-site"})[0] == 200
+    assert guarded.ask(f"/api/state?token={TOKEN}", headers={"Sec-Fetch-Site": "none"})[0] == 200
+    assert guarded.ask("/?token=a-good.token_2", headers={"Sec-Fetch-Site": "none"})[0] == 401
+
+
+def test_a_person_without_the_token_is_told_in_words(guarded: Served) -> None:
+    status, headers, body = guarded.ask("/", headers={"Accept": "text/html,*/*"})
+    assert (status, headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert b"open the link that it printed" in body
+    assert "set-cookie" not in headers
 
 
 def test_the_socket_needs_the_token(guarded: Served) -> None:
@@ -144,8 +164,17 @@ def test_a_bind_elsewhere_makes_a_token_and_says_so(capsys: pytest.CaptureFixtur
     with pytest.raises(ScopeRegError, match="lets other machines in"):
         WebServer(show, "0.0.0.0", 0)
     with open_page(PageOptions(port=0, open=False), show, console) as web:
+        assert web.door.token is not None  # also on this machine: it may have other users
+        said = capsys.readouterr().out
+        assert f"?token={web.door.token}" in said
+        assert "other machines" not in said
+    with open_page(PageOptions(port=0, open=False, no_token=True), show, console) as web:
         assert web.door.token is None
-        assert "token" not in capsys.readouterr().out
+        assert "no token: every program" in capsys.readouterr().out
+    with pytest.raises(ScopeRegError, match=r"everybody who reaches 0\.0\.0\.0 could use the page"):
+        open_page(PageOptions(host="0.0.0.0", no_token=True), show, console)
+    with pytest.raises(ScopeRegError, match="a token and none"):
+        open_page(PageOptions(no_token=True, token=TOKEN), show, console)
 
 
 def test_tokens_are_long_and_plain() -> None:

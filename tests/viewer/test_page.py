@@ -57,7 +57,7 @@ def test_the_file_opens_from_the_disk_without_any_server(tab: Tab, tmp_path: Pat
         tab.until(f"scopereg.model.update.result === {row} && scopereg.model.placed")
         drawn(tab)
         assert result.frame is not None
-        wanted = sitk.GetArrayFromImage(resliced_image(volume, result.frame, result.pose))[0] * 255
+        wanted = resliced_image(volume, result.frame, result.pose).array[0] * 255
         cut = np.array(tab.ask("[...scopereg.comparison.cut]")).reshape(wanted.shape)
         assert (wanted > 0).mean() > 0.3
         assert np.abs(cut - wanted).max() <= 1.5

@@ -12,7 +12,15 @@ from rich.table import Table
 
 from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
-from scopereg.commands.shared import INTERRUPTED, BaseName, DeviceName, File, Positional, VolumeReading
+from scopereg.commands.shared import (
+    INTERRUPTED,
+    BaseName,
+    Device,
+    File,
+    Positional,
+    VolumeFile,
+    VolumeReading,
+)
 from scopereg.errors import ScopeRegError
 from scopereg.registration.settings import DEFAULT
 from scopereg.training.display import duration
@@ -34,12 +42,10 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 
     base: BaseName = DEFAULT
     """Weights to start from (also --from): a model of the package, or a .safetensors file of SCoPE-Reg."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: File = Path("patient.safetensors")
     """File for the weights (.safetensors); an earlier one stays until the new one is whole."""
-    device: DeviceName = "auto"
-    """Where the network learns."""
+    device: Device = "auto"
 
 
 def run(options: AdaptOptions) -> int:

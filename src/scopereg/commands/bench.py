@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.commands.shared import INTERRUPTED, DeviceName, File, PrecisionName
+from scopereg.commands.shared import INTERRUPTED, Device, File, PrecisionName
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import say
 
 if TYPE_CHECKING:
     from scopereg.evaluation.speed.bench import Bench
-    from scopereg.evaluation.speed.tables import SpeedRow
 
 
 @dataclass(frozen=True)
@@ -23,12 +21,13 @@ class BenchOptions:
 
     Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
     Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg; cross-attention-heads, ssvf-heads,
-    cwcd-heads, cwcd-kabsch, tri-plane (variants of the ablation). What cannot run here, for want of memory or of a
-    library, is named; the others go on. Interrupted, it keeps what was measured.
+    cwcd-heads, cwcd-kabsch, tri-plane (variants of the ablation), all with fresh weights; or any method of scopereg
+    register by its name, such as universal or echo:wide+refine, timed as it ships. What cannot run here, for want of
+    memory or of a library, is named; the others go on. Interrupted, it keeps what was measured.
     """
 
     output: File = Path("out/bench.csv")
-    """File for the table; the plot goes beside it (.png), stages too (-stages.csv)."""
+    """File for the table; the plot goes beside it (.svg), stages too (-stages.csv)."""
     methods: tuple[str, ...] = ("scope-reg", "scope-reg-3", "eureg")
     """What to measure; SCoPE-Reg comes as published, forward, whole (volume encoded anew) and streaming (prepared)."""
     resolutions: tuple[int, ...] = (128, 192, 384, 512)
@@ -41,8 +40,7 @@ class BenchOptions:
     """Also time every stage of SCoPE-Reg alone, beside the least time that it could take on this machine."""
     seed: int = 0
     """Seed of weights and images."""
-    device: DeviceName = "auto"
-    """Where networks run."""
+    device: Device = "auto"
 
 
 def run(options: BenchOptions) -> int:
@@ -78,7 +76,8 @@ def run(options: BenchOptions) -> int:
 
 def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
     """Files first, then the tables to read."""
-    from scopereg.evaluation.speed.tables import print_rows, print_stages, write_csv
+    from scopereg.evaluation.speed.rows import print_rows, print_stages, write_csv
+    from scopereg.report.speed_plot import draw_speeds
 
     rows = bench.rows()
     if not rows:
@@ -87,21 +86,12 @@ def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
     if bench.stages:
         written.append(write_csv(output.with_name(f"{output.stem}-stages.csv"), bench.stages, facts))
     if any(row.fps for row in rows):
-        written += _draw(rows, output.with_suffix(".png"), facts)
+        written.append(draw_speeds(rows, output.with_suffix(".svg"), facts))
     print_rows(rows, facts)
     if bench.ceilings is not None:
         print_stages(bench.stages, bench.ceilings)
     for path in written:
         say(str(path))
-
-
-def _draw(rows: Sequence[SpeedRow], path: Path, facts: dict[str, Any]) -> list[Path]:
-    try:
-        from scopereg.report.speed_plot import draw_speeds
-    except ImportError:
-        say("no plot: matplotlib is not installed (pip install 'scopereg[eval]')")
-        return []
-    return [draw_speeds(rows, path, facts)]
 
 
 def _check(options: BenchOptions) -> None:

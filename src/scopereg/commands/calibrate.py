@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.console import Console
 
-from scopereg.commands.shared import DatasetName, DeviceName, MaybeFile, Positional
+from scopereg.commands.shared import (
+    CamusSize,
+    DatasetName,
+    Device,
+    FirstSeed,
+    Magnitude,
+    MaybeFile,
+    Positional,
+    SkipBad,
+    SplitSeed,
+)
 from scopereg.data.registry import ANATOMIES, WORLDS, check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -46,20 +56,14 @@ class CalibrateOptions:
     """Only the first so many volumes."""
     frames: int = 4
     """Frames in each volume."""
-    magnitude: float = 10.0
-    """Largest pose offset, in voxels and degrees on each axis."""
+    magnitude: Magnitude = 10.0
     count: int = 60
     """Phantom patients, and worlds, to make of each kind."""
-    first_seed: int = 30_000
-    """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
-    size: int = 128
-    """Pixels of CAMUS images, height and width."""
-    seed: int = 0
-    """Seed of the poses, the honest frames and the split."""
-    skip_bad: bool = False
-    """Leave out what cannot be read instead of stopping."""
-    device: DeviceName = "auto"
-    """Where the network runs."""
+    first_seed: FirstSeed = 30_000
+    size: CamusSize = 128
+    seed: SplitSeed = 0
+    skip_bad: SkipBad = False
+    device: Device = "auto"
 
 
 class Part(NamedTuple):

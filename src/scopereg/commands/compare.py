@@ -8,9 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from scopereg.commands.shared import Folder, FormatName, Positional
+from scopereg.commands.shared import Folder, FormatName, Intersect, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.results import read_many
 from scopereg.io.files import output_folder
 
 
@@ -22,12 +21,9 @@ class CompareOptions:
     """Files that scopereg evaluate wrote, or folders of them."""
     output: Folder = Path("out/compare")
     """Folder for comparison.md, comparison.tex and a .csv for each kind of table; not one of the results."""
-    reference: str | None = None
-    """Method that the others are tested against; by default SCoPE-Reg if it is there, else the first that registers."""
-    intersect: bool = False
-    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
-    with_published: bool = False
-    """Add what the SCoPE-Reg paper published, in blocks and tables of its own, labelled with data and protocol."""
+    reference: Reference = None
+    intersect: Intersect = False
+    with_published: WithPublished = False
     format: FormatName = "all"
     """What to write: Markdown, LaTeX (packages booktabs and graphicx), CSV, or all three."""
 
@@ -35,6 +31,7 @@ class CompareOptions:
 def run(options: CompareOptions) -> int:
     """The verb: tables on the terminal and in files."""
     from scopereg.evaluation.compare import compare, print_table, write_tables
+    from scopereg.evaluation.results import read_many
 
     _check_output(options)
     tables = compare(

@@ -130,14 +130,15 @@ def _kind_of_image(source: Path, target: Path, options: ConvertOptions) -> Kind:
 
 
 def _check_pair(kind: Kind, source: Path, target: Path) -> None:
+    from scopereg.io.read_image import endings as image_endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
+    images = image_endings(written=True)
     goes_to = {
         "pose": ENDINGS,
-        "volume": FORMATS,
-        "frame": (*FORMATS, *PICTURE),
-        "sequence": (*SEQUENCE, "or, for one frame of it, --index and", *FORMATS, *PICTURE),
+        "volume": images,
+        "frame": (*images, *PICTURE),
+        "sequence": (*SEQUENCE, "or, for one frame of it, --index and", *images, *PICTURE),
     }
     name = target.name.lower()
     endings = SEQUENCE if kind == "sequence" else goes_to[kind]

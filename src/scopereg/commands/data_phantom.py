@@ -9,7 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from scopereg.commands.shared import AnatomyName, DeviceName, Folder, Positional, ProtocolName
+from scopereg.commands.shared import (
+    AnatomyName,
+    Device,
+    Folder,
+    Magnitude,
+    Positional,
+    Protocol,
+)
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 
@@ -26,18 +33,15 @@ class PhantomOptions:
     """Patients; patient k has seed + k."""
     frames: int = 4
     """Frames acquired in each volume."""
-    magnitude: float = 10.0
-    """Largest pose offset, in voxels and degrees on each axis."""
-    protocol: ProtocolName = "honest"
-    """honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."""
+    magnitude: Magnitude = 10.0
+    protocol: Protocol = "honest"
     shape: tuple[int, int, int] | None = None
     """Voxels of the volume, D H W; by default the usual ones of the anatomy."""
     spacing_mm: float | None = None
     """Voxel size; by default the image is as wide as usual for the anatomy."""
     seed: int = 0
     """Seed of the first patient."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
 
 
 def run(options: PhantomOptions) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scopereg.commands.data_phantom import check_counts, write_cases
-from scopereg.commands.shared import DeviceName, Folder
+from scopereg.commands.shared import Device, Folder
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class WorldsOptions:
     """Voxels of the volume, D H W; a voxel is called a millimetre."""
     seed: int = 0
     """Seed of the first world."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
 
 
 def run(options: WorldsOptions) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
-    "eval": ("scipy", "matplotlib"),
+    "eval": ("scipy",),
     "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl", "fastcrc"),
@@ -26,7 +26,7 @@ EXTRAS = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),
 }
-CORE = ("torch", "numpy", "SimpleITK", "pydicom", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
+CORE = ("torch", "numpy", "SimpleITK", "pydicom", "pillow", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
 
 
 @dataclass(frozen=True)

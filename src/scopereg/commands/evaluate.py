@@ -14,17 +14,26 @@ from rich.console import Console
 from rich.table import Table
 
 from scopereg.commands.flags import renaming
-from scopereg.commands.shared import DeviceName, EvaluatedName, Folder, Positional, ProtocolName
+from scopereg.commands.shared import (
+    CamusSize,
+    Device,
+    EvaluatedName,
+    FirstSeed,
+    Folder,
+    Positional,
+    ProtocolName,
+    SkipBad,
+    SplitSeed,
+)
 from scopereg.data.registry import ANATOMIES, SWEEP, check_dataset
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.results import FrameResult, is_failure, read_results
-from scopereg.evaluation.tables import NOTHING
 from scopereg.progress import counting
 from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.data.splits import Split
     from scopereg.data.store import VolumeSet
+    from scopereg.evaluation.results import FrameResult
     from scopereg.registration.method import Method
 
 
@@ -65,20 +74,16 @@ class EvaluateOptions:
     """Only the first so many volumes, for a quick look."""
     count: int = 40
     """Phantom patients to make."""
-    first_seed: int = 100_000
-    """Seed of the first phantom patient; the models of the package were trained on patients below 10,000."""
-    size: int = 128
-    """Pixels of CAMUS images, height and width."""
-    seed: int = 0
-    """Seed of the poses, the honest frames and the split."""
-    skip_bad: bool = False
-    """Leave out what cannot be read instead of stopping."""
-    device: DeviceName = "auto"
-    """Where networks run."""
+    first_seed: FirstSeed = 100_000
+    size: CamusSize = 128
+    seed: SplitSeed = 0
+    skip_bad: SkipBad = False
+    device: Device = "auto"
 
 
 def run(options: EvaluateOptions) -> int:
     """Evaluate everything asked for, then print the means."""
+    from scopereg.evaluation.results import read_results
     from scopereg.registration.method import create
 
     console = Console()
@@ -120,8 +125,8 @@ def _fold(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], s
 
 def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], str]:
     """Results files of the held-out frames of a tracked sweep, and their title."""
+    from scopereg.evaluation.real_protocol import evaluate_sweep, sweep_case
     from scopereg.evaluation.runner import EvaluateSettings
-    from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
     from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 
     if options.data is None:
@@ -206,7 +211,9 @@ def _table(results: list[list[FrameResult]], title: str) -> Table:
 
 
 def _summary(rows: list[FrameResult]) -> list[str]:
+    from scopereg.evaluation.results import is_failure
     from scopereg.evaluation.statistics import tail
+    from scopereg.evaluation.tables import NOTHING
     from scopereg.geometry import SUCCESS_MM
 
     errors = [row.mtre_mm for row in rows if math.isfinite(row.mtre_mm)]
@@ -229,6 +236,6 @@ def _summary(rows: list[FrameResult]) -> list[str]:
 
 
 def _ok(rows: list[FrameResult]) -> str:
-    """Share of frames whose pose a calibrated network believes."""
+    """Share of the frames whose pose a calibrated network calls reliable."""
     judged = [row.ok == "yes" for row in rows if row.ok]
     return f"{sum(judged) / len(judged):.0%}" if judged else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scopereg.commands.flags import in_flags
-from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, Positional
+from scopereg.commands.shared import INTERRUPTED, Device, Folder, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.folder import RunFolder
 from scopereg.grid.plan import Plan, Run, expand
@@ -52,12 +52,9 @@ class GridOptions:
     """GPUs of a run on Ray that trains, or a share such as 0.5; by default as the plan, else 1 if there are any."""
     retries: int = 3
     """Times that a worker of Ray that is lost is replaced, for each run."""
-    reference: str | None = None
-    """Method that the others are tested against; by default as in scopereg compare."""
-    with_published: bool = False
-    """Add what the SCoPE-Reg paper published to the tables, set apart."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    reference: Reference = None
+    with_published: WithPublished = False
+    device: Device = "auto"
 
 
 def run(options: GridOptions) -> int:

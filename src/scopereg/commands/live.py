@@ -15,7 +15,15 @@ from rich.status import Status
 from rich.text import Text
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
-from scopereg.commands.shared import INTERRUPTED, DeviceName, ImageReading, PageOptions, Positional
+from scopereg.commands.shared import (
+    INTERRUPTED,
+    Agreement,
+    Device,
+    ImageReading,
+    PageOptions,
+    Positional,
+    VolumeFile,
+)
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
@@ -46,8 +54,7 @@ class LiveOptions(ImageReading, PageOptions):
     replayed in their own time. The newest frame is always the next. Ctrl-C ends it; recordings are written then.
     """
 
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     source: str | None = None
     """Where frames come from."""
     image: str | None = None
@@ -64,8 +71,7 @@ class LiveOptions(ImageReading, PageOptions):
     """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume; takes some hundred ms a frame."""
-    agreement: bool = False
-    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    agreement: Agreement = False
     follow: bool = False
     """Weigh each frame against the motion so far, as scopereg track does."""
     wide: bool = False
@@ -96,8 +102,7 @@ class LiveOptions(ImageReading, PageOptions):
     """Let the page bring volumes of its own."""
     max_upload_mb: float = 512.0
     """Largest file that the page may bring."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: LiveOptions) -> int:

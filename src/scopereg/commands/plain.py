@@ -12,19 +12,21 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 Value = TypeVar("Value")
 _PLACE = "positional"
 Positional = Annotated[Value, _PLACE]  # as tyro.conf.Positional
+OneWay = Annotated[Value, "one way"]  # as tyro.conf.FlagCreatePairsOff; no option here is so
 
 
 @dataclass(frozen=True)
 class Arg:
-    """Other names of an option, and how help shows its value."""
+    """Other names of an option, the sentence that tells what it means, and how help shows its value."""
 
     aliases: tuple[str, ...]
-    metavar: str | None = None
+    help: str | None
+    metavar: str | None
 
 
-def arg(*, aliases: Sequence[str] = (), metavar: str | None = None) -> Arg:
+def arg(*, aliases: Sequence[str] = (), help: str | None = None, metavar: str | None = None) -> Arg:
     """As `tyro.conf.arg`, as far as options here use it."""
-    return Arg(tuple(aliases), metavar)
+    return Arg(tuple(aliases), help, metavar)
 
 
 def parse_plainly(options: type[Value], words: Sequence[str], default: Value, prog: str, description: str) -> Value:

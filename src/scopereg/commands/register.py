@@ -11,7 +11,16 @@ from rich.console import Console
 
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
-from scopereg.commands.shared import ConventionName, DeviceName, ImageReading, MaybeFile, PoseFormat, Positional
+from scopereg.commands.shared import (
+    Agreement,
+    ConventionName,
+    Device,
+    ImageReading,
+    MaybeFile,
+    PoseFormat,
+    Positional,
+    VolumeFile,
+)
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -42,16 +51,14 @@ class RegisterOptions(ImageReading):
 
     frame: Positional[Path | None] = None
     """File of the frame or cine, or a folder of them."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: str = DEFAULT
     """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
-    agreement: bool = False
-    """Let a network locate each frame under four small changes too: a surer verdict, five times the work."""
+    agreement: Agreement = False
     wide: bool = False
     """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
     start: str | None = None
@@ -72,8 +79,7 @@ class RegisterOptions(ImageReading):
     """Write report.html of a batch."""
     workers: int | None = None
     """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: RegisterOptions) -> int:
@@ -172,11 +178,11 @@ def _targets(options: RegisterOptions) -> dict[str, Path]:
 
 
 def _check_ending(kind: str, name: str) -> None:
+    from scopereg.io.read_image import endings as image_endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
     option = "--output" if kind == "pose" else f"--{kind}"
-    endings = ENDINGS if kind == "pose" else FORMATS
+    endings = ENDINGS if kind == "pose" else image_endings(written=True)
     if not name.lower().endswith(endings) or name.lower() in endings:
         raise ScopeRegError(
             f"unknown ending of {name!r}",
@@ -207,9 +213,10 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
 
 def batch_job(options: RegisterOptions, reading: Reading) -> Job:
     """The job of a batch; its output is a folder, its images are named by endings."""
+    from scopereg.io.read_image import endings
     from scopereg.io.transforms import ENDINGS
-    from scopereg.io.volumes import FORMATS
 
+    images = endings(written=True)
     if options.output is None or options.output.suffix.lower() in ENDINGS or options.output.is_file():
         raise ScopeRegError(
             "a batch needs a folder for its results", where="--output", fix="pass one: -o FOLDER (and --format)"
@@ -218,9 +225,9 @@ def batch_job(options: RegisterOptions, reading: Reading) -> Job:
         raise ScopeRegError("it is for one file", where="--index", fix="leave it out for a folder")
     for kind in ("placed", "resliced"):
         value = getattr(options, kind)
-        if value is not None and value.lower() not in FORMATS:
+        if value is not None and value.lower() not in images:
             raise ScopeRegError(
-                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(FORMATS)}"
+                f"got {value!r} for many frames", where=f"--{kind}", fix=f"pass an ending: {', '.join(images)}"
             )
     return _job(options, reading, options.output)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from scopereg.commands.shared import DatasetName, File, Positional
+from scopereg.commands.flags import in_flags
+from scopereg.commands.shared import DatasetName, File, Intersect, Positional, Reference, WithPublished
 from scopereg.data.registry import check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
@@ -29,14 +30,11 @@ class ReportOptions:
     """What to make pictures of: phantoms are made again as the results tell, everything else is read from --data."""
     data: Path | None = None
     """Folder of the dataset as published, or a prepared set; the frames are cut again and checked."""
-    reference: str | None = None
-    """Method that the others are tested against and whose frames are shown; by default as in scopereg compare."""
+    reference: Reference = None
     magnitude: float | None = None
     """Magnitude that charts and pictures show; by default 10, or the nearest that the results have."""
-    intersect: bool = False
-    """Compare on the frames that all methods have, with a note, instead of stopping where they differ."""
-    with_published: bool = False
-    """Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol."""
+    intersect: Intersect = False
+    with_published: WithPublished = False
 
 
 def run(options: ReportOptions) -> int:
@@ -58,6 +56,7 @@ def run(options: ReportOptions) -> int:
         magnitude=options.magnitude,
         intersect=options.intersect,
         with_published=options.with_published,
+        words=lambda text: in_flags(text, ReportOptions),
     )
     path = report.save(options.output)
     Console().print(f"report: {path}", soft_wrap=True, markup=False)

@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 from scopereg.data.registry import ANATOMIES, DATASETS, SWEEP, dataset_names
 
 try:
+    from tyro.conf import FlagCreatePairsOff as OneWay
     from tyro.conf import Positional as Positional
     from tyro.conf import arg
 except ModuleNotFoundError:  # bench and grid run on machines without it
+    from scopereg.commands.plain import OneWay as OneWay
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
@@ -42,6 +44,40 @@ _OUTPUT = arg(aliases=["-o"])
 Folder = Annotated[Path, _OUTPUT]
 File = Annotated[Path, _OUTPUT]
 MaybeFile = Annotated[Path | None, _OUTPUT]
+
+# Options of several verbs that mean the same in all of them, each with its sentence.
+Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a GPU where there is one.")]
+VolumeFile = Annotated[
+    Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
+]
+Agreement = Annotated[
+    bool,
+    arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),
+]
+Protocol = Annotated[
+    ProtocolName,
+    arg(help="honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."),
+]
+Magnitude = Annotated[float, arg(help="Largest pose offset, in voxels and degrees on each axis.")]
+CamusSize = Annotated[int, arg(help="Pixels of CAMUS images, height and width.")]
+SplitSeed = Annotated[int, arg(help="Seed of the poses, the honest frames and the split.")]
+FirstSeed = Annotated[
+    int, arg(help="Seed of the first phantom patient; the models of the package were trained on patients below 10,000.")
+]
+SkipBad = Annotated[bool, arg(help="Leave out what cannot be read instead of stopping.")]
+Reference = Annotated[
+    str | None,
+    arg(
+        help="Method that the others are tested against, and whose frames a report shows; by default SCoPE-Reg if it "
+        "is there, else the first that registers."
+    ),
+]
+Intersect = Annotated[
+    bool, arg(help="Compare on the frames that all methods have, with a note, instead of stopping where they differ.")
+]
+WithPublished = Annotated[
+    bool, arg(help="Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol.")
+]
 
 BaseName = Annotated[str, arg(aliases=["--from"])]  # a word of Python, so no field can be called so
 
@@ -84,10 +120,14 @@ class PageOptions:
     """Where the page in the browser is served."""
 
     host: str = "127.0.0.1"
-    """Address of the page; any other than this machine's own lets others in, and then a token is needed."""
+    """Address of the page; any other than this machine's own lets others in."""
     port: int = 8765
     """Port of the page; 0: any that is free."""
     token: str | None = None
-    """Word that the browser must bring; one is made where other machines are let in without it."""
+    """Word that a browser must bring, which the link that is opened does; by default one is made for each run."""
+    no_token: OneWay[bool] = False
+    """Ask for no token: every program of this machine, and everybody who is logged in on it, may use the page."""
+    tls: tuple[Path, Path] | None = None
+    """Serve HTTPS with this certificate and its key (PEM files): --tls CERT KEY."""
     open: bool = True
     """Open the page in the browser of this machine."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of
-from scopereg.commands.shared import INTERRUPTED, DeviceName, Folder, ImageReading, Positional
+from scopereg.commands.shared import INTERRUPTED, Device, Folder, ImageReading, Positional, VolumeFile
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
@@ -42,8 +42,7 @@ class TrackOptions(TrackSettings, ImageReading):
 
     sequence: Positional[Path | None] = None
     """File of the sequence, or a folder of frames."""
-    volume: Positional[Path | None] = None
-    """Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series."""
+    volume: Positional[VolumeFile] = None
     output: Folder = Path("out/track")
     """Folder for the results."""
     method: str = DEFAULT
@@ -58,8 +57,7 @@ class TrackOptions(TrackSettings, ImageReading):
     """Compare with where the sequence's own tracker puts the frames."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
-    device: DeviceName = "auto"
-    """Where networks and the refinement run."""
+    device: Device = "auto"
 
 
 def run(options: TrackOptions) -> int:

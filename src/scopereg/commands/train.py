@@ -14,7 +14,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.shared import INTERRUPTED, DatasetName, DeviceName, Folder, Positional
+from scopereg.commands.shared import INTERRUPTED, DatasetName, Device, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
@@ -53,8 +53,7 @@ class RunOptions:
     """Pixels along each side of a CAMUS image; its field stays 78.8 mm wide."""
     skip_bad: bool = False
     """Leave out files that cannot be used, instead of stopping; run.json names them."""
-    device: DeviceName = "auto"
-    """Where tensors live."""
+    device: Device = "auto"
     devices: int = 1
     """GPUs to train on, on each machine."""
     nodes: int = 1

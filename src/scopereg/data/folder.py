@@ -19,7 +19,7 @@ from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import is_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
-from scopereg.io.read_image import FORMATS, ImageFile, read_header, read_image
+from scopereg.io.read_image import ImageFile, ImageHeader, ending_of, endings, read_header, read_image
 
 LABEL_ENDINGS = ("_labels", "_label", "_gt", "_seg", "_mask")
 _LABEL_NAMES = ("labels", "label", "gt", "seg", "mask")  # beside a volume that is alone in its folder
@@ -52,6 +52,9 @@ class Folder(Dataset):
 
     def find(self, root: Path, labels: bool = True) -> list[CaseFiles]:
         return find_cases(root, labels)
+
+    def check(self, case: CaseFiles, header: ImageHeader) -> None:
+        _grid_of(header, case.image)
 
     def plan(self, folder: Path | str, **options: Any) -> SetPlan:
         return plan_folder(folder, **options)
@@ -108,7 +111,7 @@ def plan_folder(
 
 def find_cases(root: Path, labels: bool = True, patient_of: Callable[[str], str] | None = None) -> list[CaseFiles]:
     """Every volume below a folder, or if there is none every DICOM series."""
-    files = [p for p in sorted(root.rglob("*")) if p.name.lower().endswith(FORMATS) and not p.name.startswith(".")]
+    files = [p for p in sorted(root.rglob("*")) if ending_of(p.name) and not p.name.startswith(".")]
     masks: dict[Path, list[Path]] = {}
     images = []
     for path in files:
@@ -127,7 +130,9 @@ def find_cases(root: Path, labels: bool = True, patient_of: Callable[[str], str]
         cases = _find_series(root, patient_of)
     if not cases:
         raise ScopeRegError(
-            "no volumes in it", where=str(root), fix=f"put files in it ending in {', '.join(FORMATS)}, or DICOM series"
+            "no volumes in it",
+            where=str(root),
+            fix=f"put files in it: {', '.join(endings())} or DICOM series",
         )
     return cases
 
@@ -161,8 +166,7 @@ def _series_of(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def _stem(path: Path) -> str:
-    ending = next(ending for ending in FORMATS if path.name.lower().endswith(ending))
-    return path.name[: -len(ending)]
+    return path.name[: -len(ending_of(path.name))]
 
 
 def _labels_of(image: Path, masks: Sequence[Path], alone: bool) -> Path | None:
@@ -204,8 +208,15 @@ def _header(case: CaseFiles) -> FileGrid:
     if case.image.is_dir():
         image = _read(case)
         return _grid(image.array.shape[::-1], image.spacing_mm, case.image)
-    header = read_header(case.image)
-    return _grid(header.size, header.spacing_mm, case.image)
+    return _grid_of(read_header(case.image), case.image)
+
+
+def _grid_of(header: ImageHeader, path: Path) -> FileGrid:
+    if not header.states_spacing:
+        raise ScopeRegError(
+            "it does not say how large a voxel is", where=str(path), fix="store it again with the size of its voxels"
+        )
+    return _grid(header.size, header.spacing_mm, path)
 
 
 def _grid(size: Sequence[int], spacing_mm: Sequence[float], path: Path) -> FileGrid:

@@ -274,7 +274,7 @@ def _check_ssim(first: Tensor, second: Tensor, data_range: float) -> None:
     span = torch.stack([image.flatten(1).amax(1) - image.flatten(1).amin(1) for image in (first, second)]).amax(0)
     refuse_rows(
         span > 2 * data_range,
-        f"the grey values span up to {float(span.amax()):g}, the range is {data_range:g}",
+        f"the grey values span up to {float(span.detach().amax()):g}, the range is {data_range:g}",
         "ssim(data_range)",
         "scale the images to 0..1, or pass the range that they have",
     )

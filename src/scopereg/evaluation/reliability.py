@@ -1,4 +1,4 @@
-"""Trust: what a confidence is worth, from the errors of frames and what was said of them beforehand."""
+"""Reliability: what a confidence is worth, from the errors of frames and what was said of them beforehand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Judged(NamedTuple):
         return bool(np.isfinite(self.expected_mm).all())
 
 
-class Worth(NamedTuple):
+class Reliability(NamedTuple):
     """What is to be told of judged frames; shares are of 1, NaN where there is nothing to count."""
 
     frames: int
@@ -58,11 +58,11 @@ class Worth(NamedTuple):
     surest_half_mm: float
 
 
-def worth(judged: Judged) -> Worth:
+def reliability_of(judged: Judged) -> Reliability:
     """Everything that a table shows of some frames."""
     errors, ok = judged.errors_mm, judged.ok
     calibrated = judged.is_calibrated
-    return Worth(
+    return Reliability(
         frames=len(errors),
         mean_mm=float(errors.mean()),
         expected_mm=float(judged.expected_mm.mean()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation
 from scopereg.io.files import sheet_text, write_text
+from scopereg.registration.prepared import Found
+from scopereg.registration.result import YES_NO, RegistrationError, Result
 
 FORMAT = "scopereg-results-1"
 _MARK = "# "
@@ -57,8 +60,40 @@ class FrameResult:
     found_rz: float
     expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
     bound_mm: float = math.nan  # 95 % of the errors of such frames are below
-    ok: str = ""  # yes or no: whether to believe the pose
+    ok: str = ""  # yes or no: whether the pose is reliable
     failure: str = ""  # why the frame was not located; then there is no pose, and no error but NaN
+
+    @classmethod
+    def of(
+        cls,
+        found: Found,
+        *,
+        judged: bool,
+        shared_ms: float,
+        true: VoxelPoses,
+        placed: VoxelPoses | None,
+        start_mm: float,
+        measured: Mapping[str, float],
+        **labels: Any,
+    ) -> FrameResult:
+        """The row of what a method gave for a frame: here alone a `Result`, or the error in its place, becomes one.
+
+        `judged`: the method gives verdicts. `shared_ms` belongs to all frames of the case. What was not measured, and
+        the pose of a frame that is not `placed`, is NaN; `labels` are the other columns.
+        """
+        unknown = dict.fromkeys((*_MEASURED, "expected_mm", "bound_mm", "confidence"), math.nan)
+        told: dict[str, Any] = {**unknown, **measured, "start_mm": start_mm, "time_ms": shared_ms}
+        if isinstance(found, Result):
+            sure = found.confidence if math.isfinite(found.confidence) else found.similarity
+            told |= {"confidence": sure, "time_ms": shared_ms + found.time_ms, "ok": YES_NO[found.ok]}
+            if found.ok is not None:
+                told |= {"expected_mm": found.expected_mm, "bound_mm": found.bound_mm}
+        else:
+            told |= {"ok": "no" if judged else "", "failure": "" if placed else " ".join(found.what.split())}
+        for kind, pose in (("true", true), ("found", placed)):
+            told |= zip((f"{kind}_{name}" for name in POSE), _numbers(pose), strict=True)
+        told = {name: _short(value) if isinstance(value, float) else value for name, value in told.items()}
+        return cls(**labels, **told)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -79,10 +114,31 @@ class ResultsFile(NamedTuple):
     facts: dict[str, Any]
 
 
+POSE = ("tx", "ty", "tz", "rx", "ry", "rz")  # of columns that hold a pose
+_MEASURED = ("mtre_mm", "translation_mm", "rotation_deg", "geodesic_deg", "dice", "hd95_mm", "ncc", "ssim")
 COLUMNS = tuple(field.name for field in fields(FrameResult))
 _FIRST_COLUMNS = COLUMNS[: COLUMNS.index("expected_mm")]  # of files from before calibrations
 _KNOWN_COLUMNS = (COLUMNS, COLUMNS[: COLUMNS.index("failure")], _FIRST_COLUMNS)  # of files of any age
 _TYPES = get_type_hints(FrameResult)
+
+
+def pose_of(found: Found) -> Pose | None:
+    """That of a result; a frame that a classical search could not locate counts as left where that began."""
+    if isinstance(found, Result):
+        return found.pose
+    return found.start if isinstance(found, RegistrationError) else None
+
+
+def _numbers(pose: VoxelPoses | None) -> list[float]:
+    """A pose as tx, ty, tz, rx, ry, rz in voxels and degrees."""
+    if pose is None:
+        return [math.nan] * len(POSE)
+    return [*pose.translation.tolist(), *euler_deg_from_rotation(pose.rotation).tolist()]
+
+
+def _short(value: float) -> float:
+    """Six significant digits: more are noise, and files stay readable."""
+    return float(f"{value:.6g}")
 
 
 def write_results(path: Path | str, rows: Iterable[FrameResult], facts: dict[str, Any]) -> Path:

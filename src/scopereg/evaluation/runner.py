@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
 
 from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.frames import Protocol
@@ -22,19 +20,18 @@ from scopereg.data.splits import Split
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.metrics import frame_metrics
-from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, read_results, write_results
-from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation, mtre_mm
+from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, pose_of, read_results, write_results
+from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io.files import output_folder, sheet_text
 from scopereg.provenance import provenance
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import Method
 from scopereg.registration.prepared import Found
-from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.result import Result
 
 Part = Literal["test", "validation", "train"]
 Progress = Callable[[int, int], None]  # called with what is done and what there is in all
-_POSE = ("tx", "ty", "tz", "rx", "ry", "rz")
 _METRICS = {  # columns of a row, and what `frame_metrics` calls them
     "mtre_mm": "mtre_mm",
     "translation_mm": "trans_err_mm",
@@ -46,7 +43,6 @@ _METRICS = {  # columns of a row, and what `frame_metrics` calls them
     "ssim": "ssim",
 }
 LOCATED_AS = "shipped"  # by `Locator`, as `register` does; rows of the time before that do not say so
-_NOTHING_MEASURED: dict[str, Any] = dict.fromkeys(_METRICS, math.nan)
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ def collect(
     if path.exists():
         _check_same(read_results(path)[1], facts, path)
         return path
-    journal = Journal(path.with_suffix(".journal"), facts)
+    journal = RowJournal(path.with_suffix(".journal"), facts)
     for done, (case, make) in enumerate(work.items(), start=1):
         if case not in journal.cases:
             journal.add(make())
@@ -127,7 +123,7 @@ class Origin(NamedTuple):
     spacing_mm: float
 
 
-class Journal:
+class RowJournal:
     """Rows of an unfinished run, appended case by case; half a line at the end is forgotten."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
@@ -191,12 +187,17 @@ def case_rows(
     placed = {
         row: pose_to_voxels(pose, frames[row], volume)
         for row, one in enumerate(answers.found)
-        if (pose := _pose_of(one)) is not None
+        if (pose := pose_of(one)) is not None
     }
     measured = _measured(placed, examples, origin.spacing_mm)
-    true = _numbers(examples.poses)
     return [
-        FrameResult(
+        FrameResult.of(
+            one,
+            judged=answers.judged,
+            shared_ms=answers.shared_ms,
+            true=VoxelPoses(*(part[row] for part in examples.poses)),
+            placed=placed.get(row),
+            measured=measured.get(row, {}),
             dataset=origin.dataset,
             protocol=settings.protocol,
             magnitude=settings.magnitude,
@@ -205,24 +206,13 @@ def case_rows(
             case=origin.case,
             patient=origin.patient,
             frame=row,
-            start_mm=_short(start_mm[row]),
-            **measured.get(row, _NOTHING_MEASURED),
-            **_told(one, answers),
-            **_pose_columns("true", true[row]),
-            **_pose_columns("found", _numbers(placed[row]) if row in placed else torch.full((6,), math.nan)),
+            start_mm=float(start_mm[row]),
         )
         for row, one in enumerate(answers.found)
     ]
 
 
-def _pose_of(found: Found) -> Pose | None:
-    """A frame that a classical search could not locate counts as left where that began."""
-    if isinstance(found, Result):
-        return found.pose
-    return found.start if isinstance(found, RegistrationError) else None
-
-
-def _measured(placed: dict[int, VoxelPoses], examples: CaseExamples, spacing_mm: float) -> dict[int, dict[str, Any]]:
+def _measured(placed: dict[int, VoxelPoses], examples: CaseExamples, spacing_mm: float) -> dict[int, dict[str, float]]:
     """The metrics of the frames that have a pose."""
     if not placed:
         return {}
@@ -236,39 +226,7 @@ def _measured(placed: dict[int, VoxelPoses], examples: CaseExamples, spacing_mm:
         labels=examples.labels,
     )
     known = {name: columns[metric] for name, metric in _METRICS.items() if metric in columns}
-    return {
-        row: {**_NOTHING_MEASURED, **{name: _short(column[place]) for name, column in known.items()}}
-        for place, row in enumerate(rows)
-    }
-
-
-def _told(found: Found, answers: Answers) -> dict[str, Any]:
-    """What the method says of a frame: how sure it is, what it took, its verdict, or why there is no pose."""
-    if not isinstance(found, Result):
-        left = _pose_of(found) is not None
-        failure = "" if left else " ".join(found.what.split())
-        ok = "no" if answers.judged else ""
-        return {"confidence": math.nan, "time_ms": _short(answers.shared_ms), "ok": ok, "failure": failure}
-    sure = found.confidence if math.isfinite(found.confidence) else found.similarity
-    told: dict[str, Any] = {"confidence": _short(sure), "time_ms": _short(found.time_ms + answers.shared_ms)}
-    if found.ok is not None:
-        told |= {"expected_mm": _short(found.expected_mm), "bound_mm": _short(found.bound_mm)}
-        told["ok"] = "yes" if found.ok else "no"
-    return told
-
-
-def _pose_columns(kind: str, numbers: Tensor) -> dict[str, Any]:
-    return {f"{kind}_{name}": _short(value) for name, value in zip(_POSE, numbers, strict=True)}
-
-
-def _numbers(poses: VoxelPoses) -> Tensor:
-    """Poses as tx, ty, tz, rx, ry, rz (..., 6) in voxels and degrees."""
-    return torch.cat([poses.translation, euler_deg_from_rotation(poses.rotation)], -1)
-
-
-def _short(value: Tensor | float) -> float:
-    """Six significant digits: more are noise, and files stay readable."""
-    return float(f"{float(value):.6g}")
+    return {row: {name: float(column[place]) for name, column in known.items()} for place, row in enumerate(rows)}
 
 
 def run_facts(data_sha256: str, method: Method, settings: EvaluateSettings, split: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -18,10 +17,10 @@ from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
+from scopereg.io.pictures import read_picture
 from scopereg.io.plus import Matrix
 from scopereg.io.plus_sequence import read_plus_cine
-from scopereg.io.read_image import FORMATS, quiet_itk, read_image
-from scopereg.io.spacings import states_spacing
+from scopereg.io.read_image import ending_of, endings, read_with_header
 from scopereg.io.stored import StoredFrame, given_spacing_note
 from scopereg.io.sweeps import read_npz_sweep
 
@@ -66,14 +65,14 @@ def read_cine(
         return _read_picture(path, spacing_mm)
     if is_sequence(path):
         return read_plus_cine(path, calibration=calibration, spacing_mm=spacing_mm)
-    if name.endswith(FORMATS):
+    if ending_of(path.name):
         return _read_planes(path, spacing_mm)
     if name.endswith(".npz"):
         return _read_sweep(path)
     raise ScopeRegError(
         f"unknown kind of frame {path.suffix!r}",
         where=str(path),
-        fix=f"pass DICOM, {', '.join(PICTURES)}, a PLUS sequence (.igs.mha) or one of {', '.join(FORMATS)}",
+        fix=f"pass DICOM, {', '.join(PICTURES)}, a PLUS sequence (.igs.mha) or one of {', '.join(endings())}",
     )
 
 
@@ -82,40 +81,37 @@ def _read_picture(path: Path, spacing_mm: float | Sequence[float] | None) -> Cin
     if spacing_mm is None:
         raise ScopeRegError("a picture does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
     spacing = as_pair(spacing_mm, "read_frame(spacing_mm)")
-    try:
-        with quiet_itk():
-            image = sitk.ReadImage(str(path))
-    except RuntimeError:
-        raise ScopeRegError(
-            "it cannot be read as a picture: damaged, or not what its ending says",
-            where=str(path),
-            fix="copy or export it again",
-        ) from None
-    pixels = sitk.GetArrayFromImage(image)
-    colours = image.GetNumberOfComponentsPerPixel() > 1
-    grey = grey_values(pixels, str(path), colours=colours)
-    return _of_planes(grey if image.GetDimension() == 3 else grey[None], path, spacing, {"spacing_from": "given"})
+    pixels = read_picture(path)
+
+    def decode(page: int) -> npt.NDArray[np.float32]:
+        return grey_values(pixels[page], str(path), colours=pixels.ndim == 4)
+
+    return Cine(path, len(pixels), spacing, decode, facts={"spacing_from": "given"})
 
 
 def _read_planes(path: Path, given: float | Sequence[float] | None) -> Cine:
     """The planes of a NIfTI, NRRD, MHA or MHD file, each placed where the header puts it."""
-    with quiet_itk():
-        array, header_spacing, origin, direction = read_image(path)
+    header, array = read_with_header(path)
+    origin, direction = np.array(header.origin_mm), header.direction
     if array.ndim not in (2, 3):
         raise ScopeRegError(f"it has {array.ndim} axes", where=str(path), fix="pass one plane, or a stack of planes")
-    stated = header_spacing[:2] if states_spacing(path) else None
+    stated = header.spacing_mm[:2] if header.states_spacing else None
     if given is None and stated is None:
         raise ScopeRegError("it does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
-    spacing = as_pair(header_spacing[:2] if given is None else given, "read_frame(spacing_mm)")
+    spacing = as_pair(header.spacing_mm[:2] if given is None else given, "read_frame(spacing_mm)")
     facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given"}
     if given is not None:
         facts |= given_spacing_note(spacing, stated, "the header")
-    grey = grey_values(array if array.ndim == 3 else array[None], str(path))
+    planes = array if array.ndim == 3 else array[None]
     flat = np.allclose(direction[:2, :2], np.eye(2), atol=1e-6) and np.allclose(origin[2:], 0, atol=1e-6)
-    if len(grey) == 1 and flat:  # its own mm are those of the header: what is found holds where a viewer shows it
-        return _of_planes(grey, path, spacing, facts, origin_mm=(float(origin[0]), float(origin[1])))
-    poses = _header_poses(np.array(origin), direction, header_spacing, len(grey), path)
-    return _of_planes(grey, path, spacing, facts, poses=poses)
+
+    def decode(row: int) -> npt.NDArray[np.float32]:
+        return grey_values(planes[row], str(path))
+
+    if len(planes) == 1 and flat:  # its own mm are those of the header: what is found holds where a viewer shows it
+        return Cine(path, 1, spacing, decode, origin_mm=(float(origin[0]), float(origin[1])), facts=facts)
+    poses = _header_poses(origin, direction, header.spacing_mm, len(planes), path)
+    return Cine(path, len(planes), spacing, decode, poses=poses, facts=facts)
 
 
 def _header_poses(
@@ -150,15 +146,3 @@ def _read_sweep(path: Path) -> Cine:
         poses=tuple(sweep.pose(row) for row in range(len(sweep))),
         facts={"spacing_from": "file"},
     )
-
-
-def _of_planes(
-    planes: npt.NDArray[np.float32],
-    path: Path,
-    spacing_mm: tuple[float, float],
-    facts: dict[str, Any],
-    *,
-    origin_mm: tuple[float, float] = (0.0, 0.0),
-    poses: tuple[Pose, ...] | None = None,
-) -> Cine:
-    return Cine(path, len(planes), spacing_mm, planes.__getitem__, origin_mm=origin_mm, poses=poses, facts=facts)

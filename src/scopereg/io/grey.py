@@ -17,9 +17,10 @@ def grey_values(pixels: npt.NDArray[Any], where: str, *, colours: bool = False) 
 
     Bytes are divided by 255: they are the grey scale of ultrasound displays. Other numbers have no such scale.
     """
-    scale = 255 if pixels.dtype == np.uint8 else 1
-    grey = brightness(pixels, where) if colours else pixels.astype(np.float32)
-    return grey / np.float32(scale)
+    grey = brightness(pixels, where) if colours else pixels.astype(np.float32, copy=False)
+    if pixels.dtype == np.uint8:
+        grey /= np.float32(255)  # in place: images may be large
+    return grey
 
 
 def brightness(pixels: npt.NDArray[Any], where: str) -> npt.NDArray[np.float32]:

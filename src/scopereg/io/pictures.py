@@ -1,10 +1,12 @@
-"""Small pictures for reports: grey images, differences, PNG bytes. No plotting library needed."""
+"""Pictures: those of files as pixels, and small ones for reports as PNG bytes, without a plotting library."""
 
 from __future__ import annotations
 
 import base64
 import struct
 import zlib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +14,54 @@ import torch
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
+from scopereg.io.apart import Allowance, read_apart
+from scopereg.io.limits import check_size, largest_bytes
 
 Pixels = npt.NDArray[np.uint8]
+_CHILD = "scopereg.io.apart.pictures:picture"
+_PNG_MARK = b"\x89PNG\r\n\x1a\n"
+_EXPORT_AGAIN = "copy or export it again"
+
+
+def read_picture(path: Path) -> npt.NDArray[Any]:
+    """Pixels (pages, H, W), colours last, of a PNG, JPEG, BMP or TIFF file; decoded in a child process."""
+    content = _content(path)
+    if content.startswith(_PNG_MARK):
+        _check_png(content, str(path))
+    most = largest_bytes()
+    allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=8.0 + len(content) / 2**20)
+    try:
+        (pixels,) = read_apart(_CHILD, content, str(path), allowance, ending=path.suffix.lower()).arrays
+    except ScopeRegError as error:
+        words = error.what.removeprefix("it cannot be read: ")
+        raise ScopeRegError(f"it cannot be read as a picture: {words}", where=str(path), fix=error.fix) from None
+    if pixels.ndim not in (3, 4) or not pixels.size:
+        raise ScopeRegError(f"it holds pixels of the shape {pixels.shape}", where=str(path), fix=_EXPORT_AGAIN)
+    return pixels
+
+
+def _content(path: Path) -> bytes:
+    try:
+        check_size((path.stat().st_size,), 1, str(path), in_use=False)
+        return path.read_bytes()
+    except OSError as error:
+        raise ScopeRegError(
+            f"it cannot be read: {error.strerror or error}", where=str(path), fix=_EXPORT_AGAIN
+        ) from None
+
+
+def _check_png(content: bytes, where: str) -> None:
+    """An error unless every part of the file is there with its checksum, to the end mark; Pillow passes over some."""
+    at, whole = len(_PNG_MARK), memoryview(content)
+    while at + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, at)
+        end = at + 12 + length
+        if end > len(content) or zlib.crc32(whole[at + 4 : end - 4]) != struct.unpack_from(">I", content, end - 4)[0]:
+            break
+        if kind == b"IEND":
+            return
+        at = end
+    raise ScopeRegError("it is damaged or cut short: a checksum is wrong", where=where, fix=_EXPORT_AGAIN)
 
 
 def grey_pixels(image: Tensor) -> Pixels:
@@ -67,7 +115,7 @@ def png_bytes(pixels: Pixels) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+    return _PNG_MARK + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
 
 
 def data_uri(pixels: Pixels) -> str:

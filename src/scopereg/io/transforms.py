@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ import SimpleITK as sitk
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
+from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.files import atomic_path, write_text
+from scopereg.io.records import DIGITS, SMALL, Record, read_json, read_within
 from scopereg.io.stored import identity
 from scopereg.provenance import provenance
 
@@ -35,6 +37,25 @@ _LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _ITK_MARK = "#Insight Transform File V1.0"
 _SAYS = re.compile(r"# scopereg: from (\w+) to (\w+) in the convention ([\w-]+)")
 _ROUND_OFF = 1e-9  # of sines and cosines; smaller numbers are zeros
+_CHILD = "scopereg.io.apart.itk:transform"
+_KEYS = ("Transform", "Parameters", "FixedParameters")
+_NAME = re.compile(r"(\w{1,60})_(?:double|float)_(\d)_\2", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_SPACE = re.compile(r"\w{1,100}")
+_MOST = 1e6  # of any number: what lies a kilometre away is a damaged file
+_MOST_PARTS, _MOST_NUMBERS = 20, 1000
+_DISAGREE = 1e-6  # mm between two statements of a pose, by rounding
+_NO_TRANSFORM = "pass a .tfm or .h5 file as ITK and 3D Slicer write them"
+_ONE_RIGID = "pass one rigid 3D transform: a deformation has no pose"
+
+
+class Part(NamedTuple):
+    """One transform of ITK as its file tells it."""
+
+    kind: str  # class
+    axes: int
+    numbers: Matrix  # parameters
+    fixed: Matrix  # the centre, in most classes
 
 
 def write_pose(
@@ -90,15 +111,26 @@ def read_pose(
         from scopereg.io.dicom.spatial_registration import read_spatial_registration
 
         return read_spatial_registration(path, source, target)
-    text = "" if ending == ".h5" else _text(path)
-    if ending == ".txt" and not text.startswith(_ITK_MARK):
-        return _pose_of(_parse_matrix(text, path), path, source, target)
-    said = _SAYS.search(text)
+    if ending == ".h5":
+        return _pose_in(_read_h5(path), path, convention, source, target)
+    text = _text(path)
+    if text.split("\n")[0].rstrip() != _ITK_MARK:
+        if ending == ".txt":
+            return _pose_of(_parse_matrix(text, path), path, source, target)
+        raise ScopeRegError(f"it does not begin with {_ITK_MARK}", where=str(path), fix=_NO_TRANSFORM)
+    said = [found for line in text.split("\n") if (found := _SAYS.match(line))]
+    if len(said) > 1 or any(found[3] not in get_args(Convention) for found in said):
+        raise ScopeRegError("it contradicts itself about what it holds", where=str(path), fix="write the file again")
     if said:
-        source, target, convention = said[1], said[2], "slicer" if said[3] == "slicer" else "itk-resample"
-    matrix = _read_itk(path)
-    inverted = np.linalg.inv(matrix) if convention == "slicer" else matrix
-    return _pose_of(inverted, path, source, target)
+        source, target, convention = said[0][1], said[0][2], "slicer" if said[0][3] == "slicer" else "itk-resample"
+    return _pose_in(composed(_parts(text, path), str(path)), path, convention, source, target)
+
+
+def _pose_in(matrix: Matrix, path: Path, convention: Convention, source: str, target: str) -> Pose:
+    """The pose that an ITK file holds in this convention."""
+    if convention == "slicer":
+        return _pose_of(matrix, path, target, source).inverse()
+    return _pose_of(matrix, path, source, target)
 
 
 def stored_matrix(pose: Pose, convention: Convention) -> Matrix:
@@ -200,60 +232,195 @@ def _write_itk(matrix: Matrix, path: Path) -> Path:
     return path
 
 
-def _read_itk(path: Path) -> Matrix:
-    """The matrix of any linear transform that ITK reads, whatever its class and centre."""
-    try:
-        transform = sitk.ReadTransform(str(path))
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].replace(str(path), path.name)
+def _read_h5(path: Path) -> Matrix:
+    """The matrix of a transform in HDF5, which ITK reads in a child process."""
+    content = read_within(path, _NO_TRANSFORM, SMALL)
+    if len(content) > SMALL.size:
+        raise ScopeRegError("it is larger than any rigid transform", where=str(path), fix=_ONE_RIGID)
+    answer = read_apart(_CHILD, content, str(path), Allowance.for_bytes(SMALL.size), ending=".h5")
+    kinds = answer.facts.get("kinds")
+    if not isinstance(kinds, list) or 2 * len(kinds) != len(answer.arrays):
+        raise ScopeRegError("the answer about it is none", where=str(path), fix=_NO_TRANSFORM)
+    parts = [
+        Part(str(kind), int(axes), numbers.ravel(), fixed.ravel())
+        for (kind, axes), numbers, fixed in zip(kinds, answer.arrays[::2], answer.arrays[1::2], strict=True)
+    ]
+    return composed(parts, str(path))
+
+
+def _parts(text: str, path: Path) -> list[Part]:
+    """The transforms of a text file of ITK: one, or those of one composite."""
+    lines = [line.strip() for line in text.split("\n")[1:]]
+    blocks: list[dict[str, str]] = []
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if not line or line.startswith("#"):
+            continue
+        if colon and key == "Transform":
+            blocks.append({})
+        if not colon or key not in _KEYS or not blocks or key in blocks[-1]:
+            raise ScopeRegError(f"a line out of place: {line[:60]!r}", where=str(path), fix=_NO_TRANSFORM)
+        blocks[-1][key] = value.strip()
+    composite = bool(blocks) and blocks[0]["Transform"].startswith("CompositeTransform_")
+    if composite:
+        if len(blocks[0]) > 1 and any(blocks[0][key] for key in _KEYS[1:] if key in blocks[0]):
+            raise ScopeRegError("a composite with numbers of its own", where=str(path), fix=_NO_TRANSFORM)
+        blocks = blocks[1:]
+    if not blocks or (len(blocks) > 1 and not composite) or len(blocks) > _MOST_PARTS:
         raise ScopeRegError(
-            f"ITK cannot read it as a transform: {reason}", where=str(path), fix="pass a .tfm or .h5 file of ITK"
-        ) from None
-    if transform.GetDimension() != 3 or not transform.IsLinear():
-        raise ScopeRegError(
-            f"it holds {transform.GetName()} in {transform.GetDimension()}D",
+            f"it holds {len(blocks)} transforms, which do not say how they belong together"
+            if len(blocks) > 1
+            else "it holds no transform",
             where=str(path),
-            fix="pass one rigid 3D transform: a deformation has no pose",
+            fix=_ONE_RIGID,
         )
-    origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))
+    return [_part(block, path) for block in blocks]
+
+
+def _part(block: Mapping[str, str], path: Path) -> Part:
+    name = _NAME.fullmatch(block["Transform"])
+    if name is None:
+        raise ScopeRegError(f"an unknown transform {block['Transform'][:60]!r}", where=str(path), fix=_ONE_RIGID)
+    lacking = [key for key in _KEYS if key not in block]
+    if lacking:
+        raise ScopeRegError(f"its {name[1]} has no {' and no '.join(lacking)}", where=str(path), fix=_NO_TRANSFORM)
+    numbers, fixed = (_numbers(block[key], str(path)) for key in _KEYS[1:])
+    return Part(name[1], int(name[2]), numbers, fixed)
+
+
+def composed(parts: Sequence[Part], where: str) -> Matrix:
+    """The matrix of linear 3D transforms, as ITK chains them: the last is applied first."""
     matrix = np.eye(4)
-    matrix[:3, 3] = origin
-    for axis in range(3):
-        matrix[:3, axis] = np.array(transform.TransformPoint([float(axis == k) for k in range(3)])) - origin
+    for part in parts:
+        if part.axes != 3 or part.kind not in _CLASSES:
+            raise ScopeRegError(f"it holds {part.kind[:60]} in {part.axes}D", where=where, fix=_ONE_RIGID)
+        count, fixed, linear = _CLASSES[part.kind]
+        if len(part.numbers) != count or len(part.fixed) not in fixed:
+            raise ScopeRegError(
+                f"{part.kind} has {len(part.numbers)} parameters and {len(part.fixed)} fixed ones, "
+                f"not {count} and {fixed[0]}",
+                where=where,
+                fix=_NO_TRANSFORM,
+            )
+        every = np.concatenate([part.numbers, part.fixed])
+        if not np.isfinite(every).all() or (len(every) and np.abs(every).max() > _MOST):
+            raise ScopeRegError(
+                f"{part.kind} has numbers that are not finite or beyond {_MOST:g}", where=where, fix=_NO_TRANSFORM
+            )
+        turn, translation = linear(part, where)
+        centre = part.fixed[:3] if len(part.fixed) >= 3 else np.zeros(3)
+        step = np.eye(4)
+        step[:3, :3], step[:3, 3] = turn, translation + centre - turn @ centre
+        matrix = matrix @ step
     return matrix
 
 
+def _affine(part: Part, _: str) -> tuple[Matrix, Matrix]:
+    return part.numbers[:9].reshape(3, 3), part.numbers[9:]
+
+
+def _euler(part: Part, where: str) -> tuple[Matrix, Matrix]:
+    """Angles in radians about x, y, z; R = Rz Rx Ry, or Rz Ry Rx where a fourth fixed number says so."""
+    order = part.fixed[3] if len(part.fixed) > 3 else 0.0
+    if order not in (0.0, 1.0):
+        raise ScopeRegError(f"its order of angles is {order:g}", where=where, fix=_NO_TRANSFORM)
+    (cx, cy, cz), (sx, sy, sz) = np.cos(part.numbers[:3]), np.sin(part.numbers[:3])
+    about_x = np.array([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
+    about_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    about_z = np.array([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]])
+    return about_z @ (about_y @ about_x if order else about_x @ about_y), part.numbers[3:6]
+
+
+def _versor(part: Part, where: str) -> tuple[Matrix, Matrix]:
+    """The vector part of a unit quaternion, then a translation and a scale where the class has them."""
+    vector = part.numbers[:3]
+    square = float(vector @ vector)
+    if square > 1 + 1e-9:
+        raise ScopeRegError(f"the versor {vector.tolist()} is longer than 1", where=where, fix=_NO_TRANSFORM)
+    w, cross = np.sqrt(max(1 - square, 0.0)), np.cross(np.eye(3), vector)
+    turn = np.eye(3) + 2 * w * cross + 2 * cross @ cross
+    translation = part.numbers[3:6] if len(part.numbers) >= 6 else np.zeros(3)
+    return turn * (part.numbers[6] if len(part.numbers) > 6 else 1.0), translation
+
+
+def _translation(part: Part, _: str) -> tuple[Matrix, Matrix]:
+    return np.eye(3), part.numbers if len(part.numbers) else np.zeros(3)
+
+
+# By ITK's classes: how many parameters, how many fixed ones (what is written first), the linear map about the centre.
+_CLASSES: dict[str, tuple[int, tuple[int, ...], Callable[[Part, str], tuple[Matrix, Matrix]]]] = {
+    "AffineTransform": (12, (3,), _affine),
+    "MatrixOffsetTransformBase": (12, (3,), _affine),
+    "Euler3DTransform": (6, (3, 4), _euler),
+    "VersorTransform": (3, (3,), _versor),
+    "VersorRigid3DTransform": (6, (3,), _versor),
+    "Similarity3DTransform": (7, (3,), _versor),
+    "TranslationTransform": (3, (0,), _translation),
+    "IdentityTransform": (0, (0,), _translation),
+}
+
+
+def _numbers(text: str, where: str) -> Matrix:
+    """Decimal numbers between blanks; Python's own reading also takes nan, inf, 1_0 and digits of other scripts."""
+    words = text.replace(",", " ").split()
+    if len(words) > _MOST_NUMBERS or not all(len(word) <= DIGITS and _NUMBER.fullmatch(word) for word in words):
+        odd = next((word for word in words if not _NUMBER.fullmatch(word)), f"{len(words)} numbers")
+        raise ScopeRegError(f"no decimal number: {odd[:DIGITS]!r}", where=where, fix="write the file again")
+    return np.array([float(word) for word in words])
+
+
 def _text(path: Path) -> str:
+    content = read_within(path, "write the file again", SMALL)
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if len(content) > SMALL.size:
+            raise ValueError(f"it has more than {SMALL.size // 1024} kB")
+        return content.decode()
+    except ValueError as error:
         raise ScopeRegError(f"cannot be read as text: {error}", where=str(path), fix="write the file again") from None
 
 
 def _parse_matrix(text: str, path: Path) -> Matrix:
-    lines = [line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()]
-    try:
-        matrix = np.array([[float(word) for word in line] for line in lines if line])
-    except ValueError:
-        matrix = np.zeros(0)
-    if matrix.shape != (4, 4):
+    lines = [line for line in (line.partition("#")[0].strip() for line in text.split("\n")) if line]
+    rows = [_numbers(line, str(path)) for line in lines] if len(lines) == 4 else []
+    if [len(row) for row in rows] != [4] * 4:
         raise ScopeRegError("it is not four lines of four numbers", where=str(path), fix="write a 4x4 matrix, LPS mm")
-    return matrix
+    return np.stack(rows)
 
 
 def _read_json(path: Path) -> Pose:
-    try:
-        record = json.loads(_text(path))
-        matrix, source, target = record["matrix_lps"], record["from"], record["to"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ScopeRegError(
-            f"it is no pose in JSON: {error}", where=str(path), fix="pass a file that scopereg wrote"
-        ) from None
-    return _pose_of(matrix, path, str(source), str(target))
+    fix = "pass a file that scopereg wrote"
+    record = Record.of(read_json(path, fix, limits=SMALL), str(path), fix)
+    if record.has("format"):
+        record.text("format", choices=(JSON_FORMAT,))
+    source, target = (_space(record, key) for key in ("from", "to"))
+    pose = _pose_of(_square(record, "matrix_lps"), path, source, target)
+    if record.has("matrix_ras"):
+        there = ras_from_lps(_square(record, "matrix_ras"))
+        if not np.allclose(there, pose.matrix, rtol=1e-9, atol=_DISAGREE):
+            raise record.wrong("matrix_ras", "the same as matrix_lps")
+    return pose
+
+
+def _square(record: Record, key: str) -> Matrix:
+    rows = record.list(key, most=4)
+    good = len(rows) == 4 and all(isinstance(row, list) and len(row) == 4 for row in rows)
+    if not good or not all(type(number) in (int, float) and abs(number) <= _MOST for row in rows for number in row):
+        raise record.wrong(key, "four rows of four numbers")
+    return np.array(rows, np.float64)
+
+
+def _space(record: Record, key: str) -> str:
+    name = record.text(key, most=100)
+    if not _SPACE.fullmatch(name):
+        raise record.wrong(key, "the name of a space, such as Image")
+    return name
 
 
 def _pose_of(matrix: Any, path: Path, source: str, target: str) -> Pose:
     try:
-        return Pose.from_matrix(matrix, source, target)
+        pose = Pose.from_matrix(matrix, source, target)
     except ScopeRegError as error:
         raise ScopeRegError(error.what, where=str(path), fix=error.fix) from None
+    if np.abs(pose.translation_mm).max() > _MOST:
+        raise ScopeRegError(f"it moves by more than {_MOST:g} mm", where=str(path), fix="check the file")
+    return pose

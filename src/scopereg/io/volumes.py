@@ -8,26 +8,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry.rotations import ROTATION_TOLERANCE
 from scopereg.images import Volume, as_sizes
+from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.dicom.volumes import read_dicom_series, read_enhanced
-from scopereg.io.files import atomic_path
+from scopereg.io.formats import ImageFile, ImageHeader, checked_grid
 from scopereg.io.grey import grey_values
+from scopereg.io.limits import largest_bytes
 from scopereg.io.metaimage import is_sequence
-from scopereg.io.nifti import orientation_notes, read_nifti_header
-from scopereg.io.read_image import FORMATS as READ_FORMATS
-from scopereg.io.read_image import quiet_itk, read_image
-from scopereg.io.spacings import GIVE_IT, states_spacing
+from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
+from scopereg.io.records import Record
 from scopereg.io.stored import StoredVolume, given_spacing_note
 
-# Written as one file each: .mhd keeps its voxels in a second one.
-FORMATS = (".nii.gz", ".nii", ".nrrd", ".mha")
-_NIFTI = (".nii", ".nii.gz")
+_CHILD = "scopereg.io.apart.volumes:volume"
+_GIVE_IT = "give the size of a voxel in mm: spacing_mm="
 
 
 def read_volume(
@@ -36,12 +33,14 @@ def read_volume(
     spacing_mm: float | Sequence[float] | None = None,
     index: int | None = None,
     series: str | None = None,
+    detached: bool = True,
 ) -> StoredVolume:
     """A volume from NIfTI, NRRD, MHA or MHD, a DICOM series (its folder) or an enhanced multi-frame DICOM file.
 
     `spacing_mm` (x, y, z) is needed where the file states none; `index` chooses between points in time and `series`
     between DICOM series. Bytes become 0 to 1, other values stay. Every voxel keeps its place in LPS mm: a volume with
-    left-handed axes gets its slices in the opposite order, which its facts tell.
+    left-handed axes gets its slices in the opposite order, which its facts tell. `detached=False` is for files that
+    somebody else brought: their voxels must lie in the file itself.
     """
     path = Path(path)
     if not path.exists():
@@ -55,55 +54,81 @@ def read_volume(
         return read_dicom_series(path, series, index)
     if dicom:
         return read_enhanced(path, index)
-    if not path.name.lower().endswith(READ_FORMATS):
+    if not ending_of(path.name):
         raise ScopeRegError(
             f"unknown kind of volume {path.suffix!r}",
             where=str(path),
-            fix=f"pass a file ending in {', '.join(READ_FORMATS)}, an enhanced DICOM file or a folder of slices",
+            fix=f"pass a file ending in {', '.join(endings())}, an enhanced DICOM file or a folder of slices",
         )
-    return _read_image_volume(path, spacing_mm, index)
+    return _read_image_volume(path, spacing_mm, index, detached)
 
 
-def _read_image_volume(path: Path, given: float | Sequence[float] | None, index: int | None) -> StoredVolume:
+def _read_image_volume(
+    path: Path, given: float | Sequence[float] | None, index: int | None, detached: bool
+) -> StoredVolume:
     if is_sequence(path):
         raise ScopeRegError(
             "it is a sequence of frames, not a volume",
             where=str(path),
             fix="reconstruct a volume from it (scopereg data, or PLUS), or read it frame by frame",
         )
-    array, stated, origin, direction, notes = _grid(path, index)
+    header, array = read_with_header(path, detached=detached)
+    return _volume(header, _at_one_time(array, index, path), path, given)
+
+
+def read_foreign(path: Path) -> StoredVolume:
+    """A volume of a file that somebody else brought: NIfTI, NRRD or MHA, whole in that file, read in a child process.
+
+    Nothing of the file is looked at here, and what is shown of it is what the child answered.
+    """
+    try:
+        size, most = path.stat().st_size, largest_bytes()
+        allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=20.0 + size / 2**20)
+    except OSError as error:
+        raise ScopeRegError(f"it cannot be read: {error.strerror}", where=str(path), fix="bring it again") from None
+    answer = read_apart(_CHILD, path, str(path), allowance, ending=ending_of(path.name), fresh=True)
+    (array,), facts = answer.arrays, Record.of(answer.facts, str(path), "bring it again")
+    axes = array.ndim
+    header = ImageHeader(
+        array.shape[::-1],
+        facts.numbers("spacing_mm", axes),
+        np.array(facts.numbers("direction", axes * axes)).reshape(axes, axes),
+        str(array.dtype),
+        origin_mm=facts.numbers("origin_mm", axes),
+        states_spacing=facts.truth("states_spacing"),
+        notes=tuple(str(note)[:500] for note in facts.list("notes", most=20)),
+    )
+    return _volume(checked_grid(header, str(path)), _at_one_time(array, None, path), path, None)
+
+
+def _volume(
+    header: ImageHeader, array: npt.NDArray[Any], path: Path, given: float | Sequence[float] | None
+) -> StoredVolume:
     if array.ndim != 3 or min(array.shape) < 2:
         raise ScopeRegError(
             f"it holds {' x '.join(map(str, array.shape[::-1]))} pixels, which is no volume",
             where=str(path),
             fix="pass a 3D image; a single plane is a frame",
         )
-    stated_spacing = stated if states_spacing(path) else None
-    if given is None and stated_spacing is None:
-        raise ScopeRegError("it does not say how large a voxel is", where=str(path), fix=GIVE_IT)
-    spacing = tuple(stated) if given is None else as_sizes(given, 3, "read_volume(spacing_mm)")
-    facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given", "notes": notes}
+    stated = header.spacing_mm[:3] if header.states_spacing else None
+    if given is None and stated is None:
+        raise ScopeRegError("it does not say how large a voxel is", where=str(path), fix=_GIVE_IT)
+    spacing = header.spacing_mm[:3] if given is None else as_sizes(given, 3, "read_volume(spacing_mm)")
+    facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given", "notes": list(header.notes)}
     if given is not None:
-        facts["notes"] = [*notes, *given_spacing_note(spacing, stated_spacing, "the header").get("notes", [])]
-    _check_square(direction, path)
+        facts["notes"] += given_spacing_note(spacing, stated, "the header").get("notes", [])
+    origin, direction = np.array(header.origin_mm[:3]), header.direction[:3, :3]
     values = grey_values(array, str(path))
     if np.linalg.det(direction) < 0:
         origin = origin + direction[:, 2] * spacing[2] * (len(values) - 1)
         direction = direction * [1, 1, -1]
         values = np.ascontiguousarray(values[::-1])
-        facts["notes"] = [*facts["notes"], "the axes of the file are left-handed: slices are read in opposite order"]
-    return StoredVolume(values, spacing, origin.tolist(), direction, path=path, facts=facts)
+        facts["notes"] += ["the axes of the file are left-handed: slices are read in opposite order"]
+    # A tensor, not an array, of which the volume would make a copy.
+    return StoredVolume(torch.from_numpy(values), spacing, origin.tolist(), direction, path=path, facts=facts)
 
 
-def _grid(
-    path: Path, index: int | None
-) -> tuple[npt.NDArray[Any], tuple[float, ...], npt.NDArray[np.float64], npt.NDArray[np.float64], list[str]]:
-    """Voxels (z, y, x) of one point in time with spacing, origin and direction, and notes on the header."""
-    with quiet_itk():
-        array, spacing, origin, direction = read_image(path)
-    notes = []
-    if path.name.lower().endswith(_NIFTI):
-        notes = orientation_notes(read_nifti_header(path), np.array(origin[:3]), direction[:3, :3], path)
+def _at_one_time(array: npt.NDArray[Any], index: int | None, path: Path) -> npt.NDArray[Any]:
     if array.ndim == 4:
         if index is None or not 0 <= index < len(array):
             raise ScopeRegError(
@@ -111,26 +136,15 @@ def _grid(
                 where=str(path),
                 fix=f"choose one by its number: index=, from 0 to {len(array) - 1}",
             )
-        array = array[index]
-    elif index not in (None, 0):
+        return array[index]
+    if index not in (None, 0):
         raise ScopeRegError(f"index is {index}, but it holds one volume", where=str(path), fix="leave index out")
-    return array, spacing[:3], np.array(origin[:3]), direction[:3, :3], notes
-
-
-def _check_square(direction: npt.NDArray[np.float64], path: Path) -> None:
-    gram = direction.T @ direction
-    if not np.allclose(gram, np.eye(3), atol=ROTATION_TOLERANCE):
-        cosines = [round(float(gram[i, j]), 4) for i, j in ((0, 1), (0, 2), (1, 2))]
-        raise ScopeRegError(
-            f"its axes are sheared: cosines {cosines} between x and y, x and z, y and z",
-            where=str(path),
-            fix="resample it to a square grid first, for example with 3D Slicer's Resample Scalar Volume",
-        )
+    return array
 
 
 def write_volume(volume: Volume, path: Path | str) -> Path:
     """Write the voxels as float32 with spacing, origin and direction; the format follows the file's ending."""
-    return write_itk(to_itk(volume.array, volume), path)
+    return write_image(_on_grid(volume.array, volume), path)
 
 
 def write_labels(volume: Volume, path: Path | str) -> Path:
@@ -142,41 +156,8 @@ def write_labels(volume: Volume, path: Path | str) -> Path:
         raise ScopeRegError(
             f"class numbers run from {low} to {high}", where="write_labels(volume)", fix="number them from 0 to 255"
         )
-    return write_itk(to_itk(volume.labels.to(torch.uint8), volume), path)
+    return write_image(_on_grid(volume.labels.to(torch.uint8), volume), path)
 
 
-def to_itk(values: torch.Tensor, volume: Volume) -> sitk.Image:
-    """A tensor (D, H, W) on the grid of `volume` as a SimpleITK image."""
-    return itk_image(values, volume.spacing_mm, volume.origin_mm, volume.direction)
-
-
-def itk_image(
-    values: torch.Tensor,
-    spacing_mm: Sequence[float],
-    origin_mm: Sequence[float],
-    direction: npt.NDArray[np.float64],
-) -> sitk.Image:
-    """A tensor (D, H, W) placed in LPS millimetres; the columns of `direction` are its x, y and z axes."""
-    image = sitk.GetImageFromArray(values.detach().cpu().numpy())
-    image.SetSpacing(spacing_mm)
-    image.SetOrigin(origin_mm)
-    image.SetDirection(direction.ravel().tolist())
-    return image
-
-
-def write_itk(image: sitk.Image, path: Path | str) -> Path:
-    """Write a SimpleITK image, whole or not at all; the format follows the file's ending."""
-    path = Path(path)
-    if not path.name.lower().endswith(FORMATS):
-        raise ScopeRegError(f"unknown ending {path.suffix!r}", where=str(path), fix=f"use one of {', '.join(FORMATS)}")
-    with atomic_path(path) as temporary:
-        try:
-            sitk.WriteImage(image, str(temporary), useCompression=True)
-        except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise ScopeRegError(
-                f"ITK cannot write it: {reason}",
-                where=str(path),
-                fix=f"use an ending in lower case: {', '.join(FORMATS)}",
-            ) from error
-    return path
+def _on_grid(values: torch.Tensor, volume: Volume) -> ImageFile:
+    return ImageFile(values.detach().cpu().numpy(), volume.spacing_mm, volume.origin_mm, volume.direction)

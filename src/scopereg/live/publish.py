@@ -93,12 +93,10 @@ def status_of(assessment: Assessment) -> Status:
 
 def _cut(result: Result, update: Update) -> np.ndarray:
     """The volume on the pixels of the frame at the found pose."""
-    import SimpleITK as sitk
-
-    from scopereg.io.placement import resliced_image
+    from scopereg.io.placement import resliced_image  # needs SimpleITK
 
     assert result.volume is not None
-    return np.asarray(sitk.GetArrayFromImage(resliced_image(result.volume, update.frame, result.pose))[0])
+    return np.asarray(resliced_image(result.volume, update.frame, result.pose).array[0])
 
 
 def _as_json(update: Update, assessment: Assessment) -> str:

@@ -24,9 +24,9 @@ from scopereg.io.plus_sequence import add_poses
 from scopereg.io.transforms import Convention
 from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator
-from scopereg.registration.reading import FRAME_ENDINGS, Reading, find_files, reader_notes, reason_of
+from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
 from scopereg.registration.register import Start
-from scopereg.registration.result import Result
+from scopereg.registration.result import YES_NO, Result
 
 TABLE, PAGE = "poses.csv", "report.html"
 SEQUENCE = ".igs.mha"
@@ -34,7 +34,6 @@ _NOT_DONE = "not done: the batch was interrupted"
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
 ANGLES = ("rx_deg", "ry_deg", "rz_deg")
 VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
-YES_NO = {None: "", True: "yes", False: "no"}
 COLUMNS = (
     *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
     *("time_ms", "method", "note", "error"),
@@ -124,7 +123,7 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
 
 
 def _plain_name(shown: str) -> str:
-    ending = next((ending for ending in FRAME_ENDINGS if shown.lower().endswith(ending)), "")
+    ending = next((ending for ending in frame_endings() if shown.lower().endswith(ending)), "")
     name = shown[: len(shown) - len(ending)]
     return name[: -len(_PLUS)] if name.lower().endswith(_PLUS) else name
 

@@ -17,11 +17,10 @@ from scopereg.io.cine import Cine
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.metaimage import is_sequence
-from scopereg.io.read_image import FORMATS
+from scopereg.io.read_image import endings
 from scopereg.io.stored import StoredFrame, StoredVolume
 from scopereg.io.volumes import read_volume
 
-FRAME_ENDINGS = tuple(sorted({*PICTURES, *DICOM_ENDINGS, *FORMATS}, key=len, reverse=True))
 _DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
 _WORTH_A_WORD_MM = 0.1
 _GIVE_RATE = "give the frames per second: rate="
@@ -52,6 +51,11 @@ class Reading(LeftOpen):
         return read_volume(self.volume, spacing_mm=self.volume_spacing_mm, index=self.volume_index, series=self.series)
 
 
+def frame_endings() -> tuple[str, ...]:
+    """Endings of files that may hold frames, longer ones first."""
+    return tuple(sorted({*PICTURES, *DICOM_ENDINGS, *endings()}, key=len, reverse=True))
+
+
 def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Files with frames below a folder, in order, and the other files; hidden ones and those `left_out` are neither."""
     excluded = [path.resolve() for path in left_out]
@@ -64,7 +68,7 @@ def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list
             continue
         if any(own == other or other in own.parents for other in excluded):
             continue
-        known = path.name != _DIRECTORY and (path.name.lower().endswith(FRAME_ENDINGS) or is_dicom(path))
+        known = path.name != _DIRECTORY and (path.name.lower().endswith(frame_endings()) or is_dicom(path))
         (frames if known else others).append(path)
     return frames, others
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 Light = Literal["green", "amber", "red"]
+YES_NO = {None: "", True: "yes", False: "no"}  # ok and belongs, as tables hold them
+TRUTH = {word: truth for truth, word in YES_NO.items()}  # and read back
 
 
 class RegistrationError(ScopeRegError):

@@ -14,17 +14,16 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
 from scopereg.io.files import write_sheet
-from scopereg.registration.batch import ANGLES, TRANSLATION, YES_NO
+from scopereg.registration.batch import ANGLES, TRANSLATION
 from scopereg.registration.reading import Recording, reason_of
 from scopereg.registration.register import Start
-from scopereg.registration.result import apart_mm
+from scopereg.registration.result import TRUTH, YES_NO, apart_mm
 from scopereg.registration.tracker import Tracked, Tracker
 
 STATES = ("found", "followed", "carried", "lost", "unreadable")  # those of a tracker, and of files
 _POSE = (*TRANSLATION, *ANGLES)
 _ALONE = tuple(f"alone_{name}" for name in _POSE)
 _LENGTHS = ("expected_mm", "apart_mm", "error_mm", "alone_error_mm")
-_TRUTH = {word: truth for truth, word in YES_NO.items()}
 COLUMNS = (
     *("frame", "file", "index", "time_s", "state", *_POSE, "expected_mm", "ok", "belongs", "reason"),
     *("apart_mm", *_ALONE, "error_mm", "alone_error_mm", "similarity", "time_ms", "method"),
@@ -158,7 +157,7 @@ def _from_row(row: dict[str, str]) -> Step:
     place = (int(row["frame"]), row["file"], int(row["index"]), float(row["time_s"]), row["state"], row["reason"])
     if row["state"] not in STATES:
         raise ValueError(f"state {row['state']!r}")
-    ok, belongs = (_TRUTH[row[name]] for name in ("ok", "belongs"))
+    ok, belongs = (TRUTH[row[name]] for name in ("ok", "belongs"))
     return Step(*place, pose=pose, alone=alone, ok=ok, belongs=belongs, method=row["method"], **numbers)
 
 

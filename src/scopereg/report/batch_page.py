@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-import SimpleITK as sitk
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, cine_of
 from scopereg.registration.reading import image_line
-from scopereg.registration.result import Result
+from scopereg.registration.result import YES_NO, Result
 from scopereg.report.charts import Series, line_chart
 from scopereg.report.page import Picture, Report
 
@@ -35,17 +34,17 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
         f"By {job.method}{refined}. {image_line(volume)}. Poses are ImageToVolume in LPS mm: points of the frame, "
         "counted from its first pixel, to points of the volume; angles are about x, y, z, R = Rz Ry Rx. Similarity is "
         "the method's own measure; it is no proof that a pose is right. Where a network is calibrated, the error to "
-        "expect, a bound that 95 % of errors are below, and whether to believe the pose stand beside it. "
+        "expect, a bound that 95 % of errors are below, and whether the pose is reliable stand beside it. "
         "Not for clinical use.",
     )
     report.cards(_cards(rows, found))
     report.notes(notes)
     _add_failures(report, [row for row in rows if row.error])
-    _add_doubts(report, [row for row in found if row.found.ok is False])
+    _add_unreliable(report, [row for row in found if row.found.ok is False])
     if len(found) > 2:
         report.heading("Similarity", "Frame after frame, of those that were located.")
         values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
-        report.chart(line_chart([Series("similarity", values, "#4cc38a")], x_label="frame", y_label="similarity"))
+        report.chart(line_chart([Series("similarity", values, "var(--c0)")], x_label="frame", y_label="similarity"))
     _add_pictures(report, chosen(found), volume, job)
     _add_poses(report, found)
     report.facts(provenance(device="cpu"))
@@ -71,12 +70,12 @@ def _add_failures(report: Report, failed: Sequence[Row]) -> None:
         report.table(["file", "frame", "why"], cells, style="words")
 
 
-def _add_doubts(report: Report, doubtful: Sequence[Row]) -> None:
-    if doubtful:
-        report.heading("Frames not to believe", "Located, but the signs speak against the pose.")
+def _add_unreliable(report: Report, unreliable: Sequence[Row]) -> None:
+    if unreliable:
+        report.heading("Unreliable poses", "Located, but the quality features speak against the pose.")
         cells = [
             [row.task.shown, str(row.task.index), f"{row.found.expected_mm:.1f}", row.found.reason]
-            for row in doubtful[:_MOST_ROWS]
+            for row in unreliable[:_MOST_ROWS]
         ]
         report.table(["file", "frame", "expected mm", "why"], cells, style="words")
 
@@ -109,7 +108,7 @@ def _pose_cells(row: Row, judged: bool) -> list[str]:
 def _verdict_cells(result: Result) -> tuple[str, str, str]:
     if result.ok is None:
         return "", "", ""
-    return "yes" if result.ok else "no", f"{result.expected_mm:.1f}", f"{result.bound_mm:.1f}"
+    return YES_NO[result.ok], f"{result.expected_mm:.1f}", f"{result.bound_mm:.1f}"
 
 
 def chosen(found: Sequence[Row]) -> list[Row]:
@@ -141,7 +140,7 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
     )
     for row in rows:
         frame = small(cine_of(job.reading, row.task.path)[row.task.index])
-        cut = torch.from_numpy(sitk.GetArrayFromImage(resliced_image(volume, frame, row.found.pose)))[0]
+        cut = torch.from_numpy(resliced_image(volume, frame, row.found.pose).array)[0]
         report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
 
 

@@ -18,7 +18,7 @@ from scopereg.report.drawing import (
     TOP,
     WIDTH,
     Axis,
-    Box,
+    BoxPlot,
     Curve,
     Mark,
     Series,
@@ -34,6 +34,7 @@ from scopereg.report.drawing import (
     draw_level,
     draw_line,
     draw_pieces,
+    draw_strokes,
     draw_upright,
     log_axis,
     percent_axis,
@@ -154,7 +155,18 @@ def scatter_chart(
     return draw_figure(parts, HEIGHT, draw_legend(clouds))
 
 
-def box_chart(boxes: Sequence[Box], *, x_label: str, mark: Mark | None = None) -> str:
+def log_panel(curves: Sequence[Curve], ticks: Sequence[float], *, x_label: str, y_label: str) -> list[str]:
+    """Curves with dots over logarithmic axes, for a picture of its own; a band is an upright stroke at each dot."""
+    x = Axis(min(ticks) / 1.15, max(ticks) * 1.15, LEFT, WIDTH - RIGHT, tuple(ticks), log=True)
+    y = log_axis([v for c in curves for v in (*c.y, *(high for _, high in c.band or []))], HEIGHT - BOTTOM, TOP)
+    parts = draw_grid(x, y, x_label, y_label)
+    for curve in curves:
+        parts += [*draw_strokes(curve, x, y), draw_line(curve.x, curve.y, x, y, curve)]
+        parts += draw_dots(curve.x, curve.y, x, y, replace(curve, dots=True))
+    return parts
+
+
+def box_chart(boxes: Sequence[BoxPlot], *, x_label: str, mark: Mark | None = None) -> str:
     """A row per box, x logarithmic: quartiles and median, whiskers to 5 and 95 %, dots beyond, a ring at the mean."""
     left = 16 + _LETTER * min(_NAME, max(len(box.name) for box in boxes))
     height = TOP + _ROW * len(boxes) + BOTTOM

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scopereg.evaluation.reliability import Judged, Worth, calibration_curve, kept_curve, rank_correlation, worth
+from scopereg.evaluation.reliability import (
+    Judged,
+    Reliability,
+    calibration_curve,
+    kept_curve,
+    rank_correlation,
+    reliability_of,
+)
 from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.tables import NOTHING, number
 from scopereg.geometry import SUCCESS_MM
@@ -41,7 +48,9 @@ def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> N
     )
     for label, methods in told.items():
         report.subheading(label)
-        report.table(_COLUMNS, [_row(method, worth(judged)) for method, judged in methods.items()], style="tight")
+        report.table(
+            _COLUMNS, [_row(method, reliability_of(judged)) for method, judged in methods.items()], style="tight"
+        )
         for method, judged in methods.items():
             if lost := judged.lost:
                 report.text(f"Without {lost} frames that {method} did not locate: they have neither error nor verdict.")
@@ -68,7 +77,7 @@ def judged_frames(group: Group, method: str) -> Judged:
     return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok, lost)
 
 
-def _row(method: str, found: Worth) -> list[str]:
+def _row(method: str, found: Reliability) -> list[str]:
     low, high = found.interval
     interval = "" if math.isnan(low) else f" ({low:.2f} to {high:.2f})"
     return [

@@ -1,4 +1,4 @@
-"""Drawing: what charts consist of, as SVG text: grids, lines, dots, bands, boxes, legends."""
+"""Drawing: what charts consist of, as SVG text: colours, axes, grids, lines, dots, bands, boxes, legends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
 import numpy as np
 
@@ -81,10 +82,41 @@ def _round(value: float, *, down: bool = False) -> float:
     return min(step for step in steps if step >= value * 0.999)
 
 
+# Colours of pages and pictures by name; a light page, and print, take darker ones.
+_DARK = (
+    "--ink:#e8eaed; --dim:#9aa0a6; --back:#111418; --panel:#1a1f25; --line:#2c333b; --good:#4cc38a; --bad:#ff7a59; "
+    "--c0:#4cc38a; --c1:#f2b155; --c2:#6cb6ff; --c3:#f08bb4; --c4:#b39df3; --c5:#ff7a59; --c6:#5fd3d3; --c7:#d3c94b; "
+    "--none:#8b95a1"
+)
+_LIGHT = (
+    "--ink:#111; --dim:#4a5157; --back:#fff; --panel:#f6f8fa; --line:#d0d5da; --good:#0f7a48; --bad:#b3340f; "
+    "--c0:#0f7a48; --c1:#b36b00; --c2:#1561b0; --c3:#b02a66; --c4:#5f3fc0; --c5:#b3340f; --c6:#0b7a7a; --c7:#7a7200; "
+    "--none:#6b747d"
+)
+PALETTE = f"""
+:root {{ color-scheme:dark; {_DARK} }}
+@media (prefers-color-scheme:light) {{ :root {{ color-scheme:light; {_LIGHT} }} }}
+@media print {{ :root {{ color-scheme:light; {_LIGHT}; --panel:#fff }} }}
+"""
+SVG_STYLE = """
+svg text { fill:var(--dim); font-size:12px } .end { text-anchor:end } svg .name { fill:var(--ink) }
+.ring { fill:var(--panel); stroke:var(--ink); stroke-width:1.5 } .middle { text-anchor:middle }
+.grid { stroke:var(--line) } .mark { stroke:var(--dim); stroke-dasharray:2 4 }
+"""
+
 _DOTS = 3000  # more only make the page slow
 _LABEL = 90  # room for the label of an upright line
 
+_LINE, _KEY = 24, 290  # height of a line of text, width of a name in a legend
+
 Mark = tuple[float, str]  # a level and its label
+Marker = Literal["circle", "square", "triangle", "diamond"]
+_MARKERS: dict[str, tuple[tuple[float, float], ...]] = {  # corners of those that are not round
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "triangle": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    "diamond": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+}
+DASHED, DOTTED, DASH_DOTTED = "5 4", "2 3", "7 3 2 3"
 
 
 @dataclass(frozen=True)
@@ -94,7 +126,7 @@ class Series:
     name: str
     values: list[float]
     colour: str
-    dashed: bool = False
+    dash: str = ""  # lengths of strokes and gaps, such as DASHED
 
 
 @dataclass(frozen=True)
@@ -105,9 +137,10 @@ class Curve:
     x: list[float]
     y: list[float]
     colour: str
-    dashed: bool = False
+    dash: str = ""  # lengths of strokes and gaps, such as DASHED
     band: list[tuple[float, float]] | None = None  # low and high at each point
     dots: bool = False
+    marker: Marker = "circle"
 
 
 @dataclass(frozen=True)
@@ -121,7 +154,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoxPlot:
     """Values of which a box plot shows the spread; what is not finite must be left out beforehand."""
 
     name: str
@@ -184,7 +217,7 @@ def draw_cloud(cloud: Curve, x: Axis, y: Axis) -> list[str]:
 
 def draw_line(xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve) -> str:
     points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(xs, ys, strict=True) if math.isfinite(b))
-    dash = ' stroke-dasharray="5 4"' if style.dashed else ""
+    dash = f' stroke-dasharray="{style.dash}"' if style.dash else ""
     return f'<polyline points="{points}" fill="none" style="stroke:{style.colour}" stroke-width="2"{dash}/>'
 
 
@@ -204,12 +237,21 @@ def draw_dots(
 ) -> list[str]:
     if isinstance(style, Curve) and not style.dots:
         return []
+    shape = style.marker if isinstance(style, Curve) else "circle"
     return [
-        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{radius:g}" style="fill:{style.colour}">'
-        f"<title>{escape(style.name)}, {a:g}: {b:.2f}</title></circle>"
+        draw_marker(shape, x(a), y(b), radius, style.colour, f"{style.name}, {a:g}: {b:.2f}")
         for a, b in zip(xs, ys, strict=True)
         if math.isfinite(b)
     ]
+
+
+def draw_marker(shape: Marker, x: float, y: float, radius: float, colour: str, said: str = "") -> str:
+    """A dot, or what tells a line from others of its colour."""
+    title = f"<title>{escape(said)}</title>" if said else ""
+    if shape == "circle":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" style="fill:{colour}">{title}</circle>'
+    corners = " ".join(f"{x + radius * a:.1f},{y + radius * b:.1f}" for a, b in _MARKERS[shape])
+    return f'<polygon points="{corners}" style="fill:{colour}">{title}</polygon>'
 
 
 def draw_band(curve: Curve, x: Axis, y: Axis) -> list[str]:
@@ -222,7 +264,14 @@ def draw_band(curve: Curve, x: Axis, y: Axis) -> list[str]:
     return [f'<polygon points="{points}" style="fill:{curve.colour}" opacity="0.18"/>']
 
 
-def draw_box(box: Box, x: Axis, middle: float) -> list[str]:
+def draw_strokes(curve: Curve, x: Axis, y: Axis) -> list[str]:
+    """The bounds as an upright stroke at each point."""
+    look = f'style="stroke:{curve.colour}" stroke-width="1.5" opacity="0.7"'
+    spans = zip(curve.x, curve.band or [], strict=False)
+    return [draw_stroke(x(a), x(a), y(low), y(high), look) for a, (low, high) in spans]
+
+
+def draw_box(box: BoxPlot, x: Axis, middle: float) -> list[str]:
     values = np.asarray(box.values)
     low, first, median, third, high = (float(q) for q in np.percentile(values, [5, 25, 50, 75, 95]))
     mean, paint, half = float(values.mean()), f'style="stroke:{box.colour}"', 10
@@ -254,7 +303,45 @@ def draw_legend(lines: Sequence[Series | Curve]) -> str:
 
 
 def draw_figure(parts: Sequence[str], height: float, legend: str = "") -> str:
-    body = "\n".join(parts)
-    drawing = f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img">{body}</svg>'
     caption = f"<figcaption>{legend}</figcaption>" if legend else ""
-    return f"<figure><div class='scroll'>{drawing}</div>{caption}</figure>"
+    return f"<figure><div class='scroll'>{draw_svg(parts, height)}</div>{caption}</figure>"
+
+
+def draw_svg(parts: Sequence[str], height: float, place: str = "") -> str:
+    """A picture of the usual width; `place` is where it stands in another one."""
+    body = "\n".join(parts)
+    return f'<svg {place}viewBox="0 0 {WIDTH} {height:g}" role="img">{body}</svg>'
+
+
+def svg_file(title: str, panels: Sequence[Sequence[str]], lines: Sequence[Curve]) -> str:
+    """Panels side by side with a title above and a legend below, as a file of its own for light and dark pages."""
+    width, columns = len(panels) * WIDTH, (len(panels) * WIDTH - LEFT) // _KEY
+    rows = math.ceil(len(lines) / columns)
+    height = 2 * _LINE + HEIGHT + _LINE * rows
+    placed = [
+        draw_svg(parts, HEIGHT, f'x="{index * WIDTH}" y="{_LINE}" width="{WIDTH}" height="{HEIGHT}" ')
+        for index, parts in enumerate(panels)
+    ]
+    keys = [
+        _key(line, LEFT + _KEY * (index % columns), 1.7 * _LINE + HEIGHT + _LINE * (index // columns))
+        for index, line in enumerate(lines)
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="system-ui,sans-serif"><style>{PALETTE}{SVG_STYLE}</style>'
+        f'<rect width="100%" height="100%" style="fill:var(--back)"/>'
+        f'<text x="{width / 2}" y="{0.7 * _LINE:.1f}" class="middle name">{escape(title)}</text>'
+        + "\n".join([*placed, *keys])
+        + "</svg>\n"
+    )
+
+
+def _key(line: Curve, x: float, y: float) -> str:
+    """A line of a legend: a piece of it with its marker, and its name."""
+    dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
+    look = f'style="stroke:{line.colour}" stroke-width="2"{dash}'
+    return (
+        draw_stroke(x, x + 34, y, y, look)
+        + draw_marker(line.marker, x + 17, y, 4, line.colour)
+        + f'<text x="{x + 42}" y="{y + 4}">{escape(line.name)}</text>'
+    )

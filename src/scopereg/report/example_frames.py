@@ -20,12 +20,11 @@ from scopereg.data.poses import FRAMES_PER_CASE
 from scopereg.data.store import MANIFEST, VolumeSet
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.evaluation.metrics import ncc
-from scopereg.evaluation.results import START, FrameResult, Group, ResultsFile, is_failure
+from scopereg.evaluation.results import POSE, START, FrameResult, Group, ResultsFile, is_failure
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
 from scopereg.io.pictures import grey_pixels, red_difference_pixels
 from scopereg.report.page import Picture, Report
 
-_POSE = ("tx", "ty", "tz", "rx", "ry", "rz")
 _SAME_POSE = 0.01  # voxels and degrees: far more than files round away, far less than another draw
 _SAME_NCC = 0.002  # likewise for the correlation of a frame with the slice found
 _NEEDED = "Pictures need the images, which results do not hold."
@@ -67,10 +66,10 @@ class ExampleFrames:
         if group.dataset == self._dataset and (self._volumes is not None or self._phantoms(group)):
             return None
         if group.dataset in ANATOMIES and self._phantoms(group):
-            return f"{_NEEDED} Add --dataset {group.dataset}: its phantoms are made again."
+            return f"{_NEEDED} Add dataset={group.dataset}: its phantoms are made again."
         return (
-            f"{_NEEDED} Add --dataset {group.dataset} --data FOLDER, with the folder that scopereg evaluate read, or "
-            "a prepared set."
+            f"{_NEEDED} Add dataset={group.dataset} data=FOLDER, with the folder that the evaluation read, or a "
+            "prepared set."
         )
 
     def example(self, group: Group, index: int) -> ExampleFrame:
@@ -154,7 +153,7 @@ def _check_pose(row: FrameResult, poses: VoxelPoses) -> None:
     if row.frame >= len(poses.rotation):
         raise ScopeRegError(f"only {len(poses.rotation)} frames are made again", where=where, fix=_OTHER_DATA)
     made = torch.cat([poses.translation[row.frame], euler_deg_from_rotation(poses.rotation[row.frame])])
-    told = torch.tensor([getattr(row, f"true_{name}") for name in _POSE])
+    told = torch.tensor([getattr(row, f"true_{name}") for name in POSE])
     if not torch.allclose(made, told.to(made), rtol=0, atol=_SAME_POSE):
         shown = "; ".join(", ".join(f"{value:.2f}" for value in pose.tolist()) for pose in (made, told))
         raise ScopeRegError(
@@ -166,7 +165,7 @@ def _check_pose(row: FrameResult, poses: VoxelPoses) -> None:
 
 def _found_slice(row: FrameResult, volume: Tensor, frame: Tensor) -> Tensor | None:
     """The slice at the pose found; its correlation tells whether the images are those of the results."""
-    numbers = [getattr(row, f"found_{name}") for name in _POSE]
+    numbers = [getattr(row, f"found_{name}") for name in POSE]
     if not all(map(math.isfinite, numbers)):
         return None
     pose = VoxelPoses(rotation_from_euler_deg(torch.tensor(numbers[3:])), torch.tensor(numbers[:3]))

@@ -13,7 +13,7 @@ from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
 from scopereg.geometry import SUCCESS_MM
 from scopereg.report.charts import box_chart, curve_chart, share_chart
-from scopereg.report.drawing import Box, Curve
+from scopereg.report.drawing import DASHED, BoxPlot, Curve
 
 _COLOURS, _POINTS = 8, 240
 _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
@@ -23,17 +23,17 @@ class Style(NamedTuple):
     """How a method looks in every chart of a page."""
 
     colour: str
-    dashed: bool = False
+    dash: str = ""
 
 
 def method_styles(methods: Iterable[str], reference: str) -> dict[str, Style]:
     """The reference green, no registration grey, the others in turn, dashed from the second round on."""
     others = [method for method in dict.fromkeys(methods) if method not in (reference, START)]
     found = {
-        method: Style(f"var(--c{1 + index % (_COLOURS - 1)})", index >= _COLOURS - 1)
+        method: Style(f"var(--c{1 + index % (_COLOURS - 1)})", DASHED if index >= _COLOURS - 1 else "")
         for index, method in enumerate(others)
     }
-    return {START: Style("var(--none)", True), **found, reference: Style("var(--c0)")}
+    return {START: Style("var(--none)", DASHED), **found, reference: Style("var(--c0)")}
 
 
 def ordered(group: Group, styles: dict[str, Style]) -> list[str]:
@@ -49,7 +49,7 @@ def box_figure(group: Group, styles: dict[str, Style]) -> str:
         good = errors[np.isfinite(errors)]
         lost = len(errors) - len(good)
         name = f"{method} ({lost} lost)" if lost else method
-        boxes.append(Box(name, good.tolist(), styles[method].colour))
+        boxes.append(BoxPlot(name, good.tolist(), styles[method].colour))
     return box_chart(boxes, x_label="mTRE, mm (logarithmic)", mark=_MARK)
 
 

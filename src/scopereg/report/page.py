@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scopereg.evaluation.tables import Block, Table, cell_text
+from scopereg.evaluation.tables import Table, TableBlock, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
+from scopereg.report.drawing import PALETTE, SVG_STYLE
 
-_STYLE = """
-:root { --ink:#e8eaed; --dim:#9aa0a6; --back:#111418; --panel:#1a1f25; --line:#2c333b; --good:#4cc38a; --bad:#ff7a59;
-  --c0:#4cc38a; --c1:#f2b155; --c2:#6cb6ff; --c3:#f08bb4; --c4:#b39df3; --c5:#ff7a59; --c6:#5fd3d3; --c7:#d3c94b;
-  --none:#8b95a1 }
+_RULES = """
 * { box-sizing:border-box } body { margin:0; background:var(--back); color:var(--ink);
   font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif }
 main { max-width:1080px; margin:0 auto; padding:32px 20px 64px } h1 { font-size:26px; margin:0 0 4px }
@@ -37,9 +35,7 @@ th:first-child,td:first-child { text-align:left } .scroll { overflow-x:auto }
 .published td { color:var(--dim) } .notes { color:var(--dim); font-size:13px; margin:6px 0; padding-left:18px }
 .notes li { max-width:110ch } .good { color:var(--good) } .bad { color:var(--bad) }
 figure { margin:12px 0; background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px }
-svg { width:100%; height:auto; display:block } svg text { fill:var(--dim); font-size:12px } .end { text-anchor:end }
-svg .name { fill:var(--ink) } .ring { fill:var(--panel); stroke:var(--ink); stroke-width:1.5 }
-.middle { text-anchor:middle } .grid { stroke:var(--line) } .mark { stroke:var(--dim); stroke-dasharray:2 4 }
+svg { width:100%; height:auto; display:block }
 figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px } .key i { display:inline-block; width:12px;
   height:12px; border-radius:3px; margin-right:6px; vertical-align:-1px }
 .strip { display:grid; grid-template-columns:110px repeat(auto-fit,minmax(130px,1fr)); gap:10px; align-items:start;
@@ -52,9 +48,6 @@ details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
   figure svg { min-width:540px } }
 @page { size:A4 landscape; margin:12mm }
 @media print {
-  :root { --ink:#111; --dim:#4a5157; --back:#fff; --panel:#fff; --line:#c9ced3; --good:#0f7a48; --bad:#b3340f;
-    --c0:#0f7a48; --c1:#b36b00; --c2:#1561b0; --c3:#b02a66; --c4:#5f3fc0; --c5:#b3340f; --c6:#0b7a7a; --c7:#7a7200;
-    --none:#6b747d }
   * { print-color-adjust:exact; -webkit-print-color-adjust:exact } main { max-width:none; padding:0 }
   body { font-size:12px } h1 { font-size:20px } h2 { font-size:16px; margin-top:0 } p { max-width:none }
   h3 { font-size:13px; margin:14px 0 4px } a { color:inherit; text-decoration:none }
@@ -68,6 +61,7 @@ details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
   .strip small { font-size:9px; line-height:1.25; display:block; margin-top:2px } figcaption { font-size:10px }
 }
 """
+_STYLE = PALETTE + SVG_STYLE + _RULES
 
 
 class Picture(NamedTuple):
@@ -87,10 +81,13 @@ class Entry(NamedTuple):
 
 
 class Report:
-    """Collects sections in order and writes them as one file; with contents, each section prints on a new page."""
+    """Collects sections in order and writes them as one file; with contents, each section prints on a new page.
 
-    def __init__(self, title: str, lead: str, *, contents: bool = False) -> None:
-        self.title = title
+    Texts and notes go through `words`, by which a caller may call arguments otherwise.
+    """
+
+    def __init__(self, title: str, lead: str, *, contents: bool = False, words: Callable[[str], str] = str) -> None:
+        self.title, self._words = title, words
         self._head = f"<h1>{escape(title)}</h1><p class='dim'>{escape(lead)}</p>"
         self._contents = contents
         self._entries: list[Entry] = []
@@ -103,11 +100,11 @@ class Report:
         self._heading(text, explanation, 3)
 
     def text(self, paragraph: str) -> None:
-        self._parts.append(f"<p>{escape(paragraph)}</p>")
+        self._parts.append(f"<p>{escape(self._words(paragraph))}</p>")
 
     def notes(self, notes: Iterable[str]) -> None:
         """Small print."""
-        lines = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        lines = "".join(f"<li>{escape(self._words(note))}</li>" for note in notes)
         self._parts += [f"<ul class='notes'>{lines}</ul>"] if lines else []
 
     def cards(self, cards: dict[str, str]) -> None:
@@ -194,7 +191,7 @@ def _contents(entries: Sequence[Entry]) -> str:
     return f"<nav><ol>{''.join(f'<li>{line}</li>' for line in lines)}</ol></nav>"
 
 
-def _block_lines(table: Table, block: Block) -> list[str]:
+def _block_lines(table: Table, block: TableBlock) -> list[str]:
     """The rows of a block, below its label where there are several; what was published looks unlike results."""
     source = block.facts.get("source", "results")
     lines = [f"<tr class='block'><td colspan='{len(table.columns)}'>{escape(block.label)}</td></tr>"]

@@ -22,7 +22,7 @@ from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence
 from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
-from scopereg.report.track_page import Sweep, add_sweeps, read_sweeps
+from scopereg.report.track_page import FollowedSequence, add_sweeps, read_followed
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
 
@@ -38,7 +38,7 @@ class Material:
     reference: str
     styles: dict[str, figures.Style]
     examples: ExampleFrames
-    sweeps: list[Sweep]
+    sweeps: list[FollowedSequence]
 
     def of(self, *names: str) -> list[Table]:
         """The tables of some kinds."""
@@ -54,12 +54,16 @@ def report_of(
     magnitude: float | None = None,
     intersect: bool = False,
     with_published: bool = False,
+    words: Callable[[str], str] = str,
 ) -> Report:
-    """The page about all that is given: results of `evaluate`, tables of `track`, or both."""
+    """The page about all that is given: results of `evaluate`, tables of `track`, or both.
+
+    Sentences that name arguments of this function go through `words`: the command line calls them otherwise.
+    """
     found = find_files(results)
     tracks = [path for path in found if is_track(path)]
     others = [path for path in found if path not in tracks]
-    sweeps = read_sweeps(tracks)
+    sweeps = read_followed(tracks)
     if not others:
         return sweeps_page(sweeps)
     files = read_files(others)
@@ -72,10 +76,10 @@ def report_of(
     tables = compare(rows, reference=reference, intersect=intersect, with_published=with_published)
     styles = figures.method_styles([row.method for row in rows], reference)
     shown = _shown(groups, reference, magnitude)
-    return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps))
+    return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps), words)
 
 
-def sweeps_page(sweeps: Sequence[Sweep]) -> Report:
+def sweeps_page(sweeps: Sequence[FollowedSequence]) -> Report:
     """The page about sequences alone."""
     report = Report("Sweeps", f"{len(sweeps)} sequences that were followed. Not for clinical use.", contents=True)
     add_sweeps(report, sweeps)
@@ -83,7 +87,7 @@ def sweeps_page(sweeps: Sequence[Sweep]) -> Report:
     return report
 
 
-def make_page(material: Material) -> Report:
+def make_page(material: Material, words: Callable[[str], str] = str) -> Report:
     """Every section in order; one that there is nothing for says why, or is left out where nobody would miss it."""
     groups = material.groups
     datasets, protocols = (sorted({getattr(group, name) for group in groups}) for name in ("dataset", "protocol"))
@@ -94,6 +98,7 @@ def make_page(material: Material) -> Report:
         f"distances over a frame's centre and four corners (mTRE); a success is {SUCCESS_MM:g} mm or less. The "
         f"reference, which the others are tested against, is {material.reference}. Not for clinical use.",
         contents=True,
+        words=words,
     )
     for section in _SECTIONS:
         section(report, material)
@@ -177,7 +182,9 @@ def _capture(report: Report, material: Material) -> None:
             ]
         )
     else:
-        report.text("The results are of one magnitude each. scopereg evaluate --magnitudes 5 10 20 gives more.")
+        report.text(
+            "The results are of one magnitude each. Evaluate at several (5, 10, 20) to see how far methods reach."
+        )
 
 
 def _published(report: Report, material: Material) -> None:
@@ -265,7 +272,7 @@ def _no_pictures(material: Material, group: Group) -> str | None:
 def _note_others(report: Report, material: Material) -> None:
     others = [group.label for group in material.groups if group not in material.shown]
     if others:
-        report.notes([f"Not drawn here, but in the tables: {'; '.join(others)}. --magnitude chooses."])
+        report.notes([f"Not drawn here, but in the tables: {'; '.join(others)}. magnitude= chooses."])
 
 
 def _add_tables(report: Report, tables: Sequence[Table]) -> None:
@@ -298,7 +305,7 @@ _SECTIONS: tuple[Callable[[Report, Material], None], ...] = (
 _ENVIRONMENT = ("scopereg", "python", "system", "device", "versions")
 
 
-def add_provenance(report: Report, files: Sequence[ResultsFile], sweeps: Sequence[Sweep]) -> None:
+def add_provenance(report: Report, files: Sequence[ResultsFile], sweeps: Sequence[FollowedSequence]) -> None:
     """Every file with its hash, and what results were made with."""
     report.heading("Where the numbers come from", "Every file that was read, and what it was made with.")
     if files:

@@ -17,6 +17,7 @@ from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Volume
 from scopereg.provenance import provenance
 from scopereg.registration.reading import Recording, image_line
+from scopereg.registration.result import YES_NO
 from scopereg.registration.track import STATES, Step, compared, in_words, read_track
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span
@@ -24,7 +25,7 @@ from scopereg.report.page import Report
 
 _MOST_ROWS = 1000
 _BANDS = {"found": "var(--c2)", "carried": "var(--c1)", "lost": "var(--bad)", "unreadable": "var(--none)"}
-_AXES = (("x", "var(--c0)"), ("y", "var(--c4)"), ("z", "var(--c6)"))
+_AXES = (("x", "var(--c0)"), ("y", "var(--c4)"), ("z", "var(--c3)"))
 _TRACKED, _ALONE = "var(--c0)", "var(--c3)"
 
 
@@ -36,8 +37,8 @@ def make_page(
         f"{recording.source.name} followed through {recording.reading.volume.name}",
         f"By {method}. {image_line(volume)}. Poses are ImageToVolume "
         "in LPS mm. Each frame is found by itself and weighed against the motion so far: followed where both agree, "
-        "carried on by the motion where the frame is not to be believed, lost when that lasts, found again by itself. "
-        "Carried poses have no picture behind them. Not for clinical use.",
+        "carried on by the motion where the frame's own pose is unreliable, lost when that lasts, found again by "
+        "itself. Carried poses have no picture behind them. Not for clinical use.",
     )
     report.cards(_cards(steps, recording))
     report.notes(notes)
@@ -74,8 +75,10 @@ def _add_traces(report: Report, steps: Sequence[Step]) -> None:
     for row, label in ((0, "translation, mm"), (3, "angle, degrees")):
         curves = [curve for axis in range(3) for curve in _pose_curves(steps, row + axis, *_AXES[axis])]
         report.chart(trace_chart(curves, spans, x_label="time, s", y_label=label))
-    report.heading("Trust", "The error to expect of each pose, and how far it is from the frame found by itself.")
-    report.chart(trust_trace(steps))
+    report.heading(
+        "Expected error", "The error to expect of each pose, and how far it is from the frame found by itself."
+    )
+    report.chart(expected_error_trace(steps))
 
 
 def error_trace(steps: Sequence[Step]) -> str:
@@ -84,7 +87,7 @@ def error_trace(steps: Sequence[Step]) -> str:
     return _over_time(curves, state_spans(steps), "error, mm", mark=True)
 
 
-def trust_trace(steps: Sequence[Step]) -> str:
+def expected_error_trace(steps: Sequence[Step]) -> str:
     """The error to expect over time, and how far tracked poses are from the frames by themselves."""
     curves = [
         _curve("expected error", steps, "expected_mm", _TRACKED),
@@ -160,15 +163,14 @@ def _add_poses(report: Report, steps: Sequence[Step]) -> None:
 def _pose_cells(step: Step) -> list[str]:
     expected = f"{step.expected_mm:.1f}" if math.isfinite(step.expected_mm) else ""
     numbers = [f"{number:.2f}" for number in _six(step.pose)]
-    ok = "" if step.ok is None else ("yes" if step.ok else "no")
-    return [str(step.row), f"{step.time_s:.2f}", step.state, *numbers, expected, ok]
+    return [str(step.row), f"{step.time_s:.2f}", step.state, *numbers, expected, YES_NO[step.ok]]
 
 
 _COLUMNS = ("sweep", "frames", *STATES, "expected, median", "ok")
 _ERRORS = ("sweep", "way", "frames", "mean", "median", "largest", f"within {SUCCESS_MM:g} mm")
 
 
-class Sweep(NamedTuple):
+class FollowedSequence(NamedTuple):
     """A sequence that was followed."""
 
     path: Path  # of its table
@@ -181,19 +183,19 @@ class Sweep(NamedTuple):
         return f"{self.path.parent.name or self.path.name}" + (f" ({method})" if method else "")
 
 
-def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
+def read_followed(paths: Sequence[Path]) -> list[FollowedSequence]:
     """Sequences from their tables."""
-    return [Sweep(path, read_track(path)) for path in paths]
+    return [FollowedSequence(path, read_track(path)) for path in paths]
 
 
-def add_sweeps(report: Report, sweeps: Sequence[Sweep]) -> None:
+def add_sweeps(report: Report, sweeps: Sequence[FollowedSequence]) -> None:
     """Tables of all sweeps and traces of each; nothing where there are none."""
     if not sweeps:
         return
     report.heading(
         "Sweeps",
         "Sequences that were followed (scopereg track). Each frame is found by itself and weighed against the motion "
-        "so far: followed where both agree, carried where the frame is not to be believed, lost when that lasts. "
+        "so far: followed where both agree, carried where the frame's own pose is unreliable, lost when that lasts. "
         "Coloured bands are frames that were not simply followed.",
     )
     report.table(_COLUMNS, [_states(sweep) for sweep in sweeps], style="tight")
@@ -205,10 +207,10 @@ def add_sweeps(report: Report, sweeps: Sequence[Sweep]) -> None:
         report.subheading(sweep.name)
         if compared(sweep.steps):
             report.chart(error_trace(sweep.steps))
-        report.chart(trust_trace(sweep.steps))
+        report.chart(expected_error_trace(sweep.steps))
 
 
-def _states(sweep: Sweep) -> list[str]:
+def _states(sweep: FollowedSequence) -> list[str]:
     counts = Counter(step.state for step in sweep.steps)
     expected = [step.expected_mm for step in sweep.steps if step.is_placed and math.isfinite(step.expected_mm)]
     judged = [step.ok for step in sweep.steps if step.ok is not None]
@@ -221,7 +223,7 @@ def _states(sweep: Sweep) -> list[str]:
     ]
 
 
-def _errors(sweep: Sweep) -> list[list[str]]:
+def _errors(sweep: FollowedSequence) -> list[list[str]]:
     rows = []
     for way, errors in compared(sweep.steps).items():
         near = sum(error <= SUCCESS_MM for error in errors)

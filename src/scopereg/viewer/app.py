@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.resources import files
@@ -15,17 +15,19 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from scopereg.errors import ScopeRegError
+from scopereg.viewer.connections import Limits, Timely
 from scopereg.viewer.door import Door, Refusal, visitor_of
 from scopereg.viewer.hub import Hub, Page, Show
-from scopereg.viewer.uploads import receive_upload
+from scopereg.viewer.uploads import UploadError, receive_upload
 
 LONGEST_MESSAGE = 4096  # letters of what a page may ask
+MOST_UPLOADS = 2  # that come at once; of those that are here one is prepared after the other
 STATIC = files("scopereg") / "viewer" / "static"
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -48,13 +50,20 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_CLOSED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>scopereg</title>
+</head><body><h1>scopereg</h1><p>This page stays closed: {what}.</p><p>To open it, {fix}.</p></body></html>
+"""
 
 
 class Site:
     """What answers the addresses; `app` is the whole, with its door."""
 
-    def __init__(self, show: Show, door: Door) -> None:
+    def __init__(self, show: Show, door: Door, limits: Limits | None = None, words: Callable[[str], str] = str) -> None:
+        """`words` makes those of a person at the page of messages, which name Python arguments."""
         self.show, self.door = show, door
+        self._limits, self._words = limits or Limits(), words
+        self._uploads = 0  # that are on their way
         self.counters = show.counters
         self.hub = Hub(show)
         routes = [
@@ -95,9 +104,12 @@ class Site:
             self.counters.add(refusal.counted, refusal.what)
             await _turn_away(refusal, scope, receive, partial(_with_headers, send, {}))
             return
+        if scope["type"] == "http":
+            receive = Timely(receive, self._limits)
         keeps = scope["type"] == "http" and self.door.brings_token(scope["query_string"].decode("latin-1"))
         extra = {"set-cookie": self.door.set_cookie()} if keeps else {}
-        await inner(scope, receive, partial(_with_headers, send, extra))
+        entered: ASGIApp = RedirectResponse("/", 303) if keeps and _opened_by_hand(scope) else inner
+        await entered(scope, receive, partial(_with_headers, send, extra))
 
     async def index(self, _: Request) -> Response:
         return _file("index.html")
@@ -118,8 +130,14 @@ class Site:
 
     async def upload(self, request: Request) -> Response:
         """Another volume: kept in a temporary file until it is prepared."""
-        async with receive_upload(request, self.show.largest_upload) as (path, name):
-            await run_in_threadpool(self.show.load, path, name)
+        if self._uploads >= MOST_UPLOADS:
+            raise UploadError(429, "other volumes are on their way", "wait until they are here", hang_up=True)
+        self._uploads += 1
+        try:
+            async with receive_upload(request, self.show.largest_upload) as (path, name):
+                await run_in_threadpool(self.show.load, path, name)
+        finally:
+            self._uploads -= 1
         self.hub.wake(state=True)
         return JSONResponse({"ok": True})
 
@@ -154,7 +172,7 @@ class Site:
                 await self._obey(_request_of(message), page)
             except ScopeRegError as error:
                 self.counters.add("bad_messages", error)
-                self.hub.notice(f"{error.what}. To fix it: {error.fix}.", error=True, page=page)
+                self.hub.notice(self._words(f"{error.what}. To fix it: {error.fix}."), error=True, page=page)
             except Exception as error:  # one message must not end the page
                 self.counters.add("message_errors", error)
                 self.hub.notice(f"that went wrong: {type(error).__name__}: {error}", error=True, page=page)
@@ -178,7 +196,8 @@ class Site:
     async def _bad(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, ScopeRegError)
         self.counters.add("bad_requests", error)
-        answer = _fault(getattr(error, "status", 422), error.what, error.where, error.fix)
+        what, where, fix = map(self._words, (error.what, error.where, error.fix))
+        answer = _fault(getattr(error, "status", 422), what, where, fix)
         if getattr(error, "hang_up", False):
             answer.headers["connection"] = "close"
         return answer
@@ -227,11 +246,25 @@ def _fault(status: int, what: str, where: str, fix: str) -> JSONResponse:
     return JSONResponse({"error": {"what": what, "where": where, "fix": fix}}, status)
 
 
+def _opened_by_hand(scope: Scope) -> bool:
+    """Whether the browser says that nobody else's page led here: then the cookie comes with what it is led on to.
+
+    Others get the page at once, which takes the token out of the address itself: to what another site began, browsers
+    bring no cookie of this kind. Where nothing is encrypted and on another machine they do not say it at all.
+    """
+    told = [value for name, value in scope["headers"] if name == b"sec-fetch-site"]
+    return scope["method"] == "GET" and scope["path"] == "/" and told in ([b"none"], [b"same-origin"])
+
+
 async def _turn_away(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.what})  # before accepting: HTTP 403
         return
-    await _fault(refusal.status, refusal.what, "request", refusal.fix)(scope, receive, send)
+    answer: Response = _fault(refusal.status, refusal.what, "request", refusal.fix)
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
+    if scope["path"] == "/" and b"text/html" in accepted:
+        answer = HTMLResponse(_CLOSED.format(what=refusal.what, fix=refusal.fix), refusal.status)
+    await answer(scope, receive, send)
 
 
 async def _with_headers(send: Send, extra: Mapping[str, str], message: Message) -> None:

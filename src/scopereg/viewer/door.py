@@ -1,7 +1,8 @@
 """Door: who may come in. Every request passes it, also those of web sockets, before anything else looks at them.
 
 - The Host header must name this server: a web site that lets its own name point here gets nothing (DNS rebinding).
-- With a token, every request must bring it: in the address once, then in a cookie, or as Authorization: Bearer.
+- With a token, every request must bring it: in the address once, then in a cookie; programs as Authorization: token,
+  or Bearer.
 - What changes something (POST, web socket) must come from a page of this server, by its Origin header.
 """
 
@@ -46,7 +47,8 @@ class Visitor(NamedTuple):
 class Door:
     """The rules of one server."""
 
-    def __init__(self, host: str, port: int, token: str | None = None) -> None:
+    def __init__(self, host: str, port: int, token: str | None = None, *, encrypted: bool = False) -> None:
+        self.scheme = "https" if encrypted else "http"
         self.loopback = is_loopback(host)
         if token is not None:
             check_token(token)
@@ -65,7 +67,7 @@ class Door:
         if not self._knows(visitor.host):
             return Refusal(421, "refused_hosts", "this server has another name", "use the address that it printed")
         if self.token is not None and not self._has_token(visitor):
-            return Refusal(401, "refused_tokens", "the token is missing or wrong", "open the address with the token")
+            return Refusal(401, "refused_tokens", "the token is missing or wrong", "open the link that it printed")
         if visitor.changes and not self._is_own(visitor.origin, visitor.host):
             return Refusal(403, "refused_origins", "the request comes from another site", "use the page of this server")
         return None
@@ -76,12 +78,13 @@ class Door:
 
     def set_cookie(self) -> str:
         """The header that keeps the token: not for scripts, not for other sites."""
-        return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        secure = "; Secure" if self.scheme == "https" else ""
+        return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def _has_token(self, visitor: Visitor) -> bool:
         assert self.token is not None
         kind, _, given = visitor.authorization.partition(" ")
-        if kind.lower() == "bearer" and _same(given.strip(), self.token):
+        if kind.lower() in ("bearer", "token") and _same(given.strip(), self.token):
             return True
         return _same(_cookie(visitor.cookie, self.cookie), self.token) or self.brings_token(visitor.query)
 

@@ -23,7 +23,7 @@ from scopereg.io.volumes import read_volume
 from scopereg.live.exchange import Counters
 from scopereg.registration.batch import read_table
 from scopereg.registration.reading import LeftOpen
-from scopereg.registration.result import Assessment, Result
+from scopereg.registration.result import TRUTH, Assessment, Result
 from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
@@ -202,7 +202,7 @@ def _truth(value: object) -> bool | None:
     """Of JSON or of a table; None where nothing is said."""
     if isinstance(value, bool):
         return value
-    return {"yes": True, "no": False}.get(str(value))
+    return TRUTH.get(str(value))
 
 
 def _float(value: Any) -> float:

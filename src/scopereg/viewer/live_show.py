@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
-from scopereg.io.volumes import read_volume
+from scopereg.io.read_image import ending_of
 from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
-from scopereg.viewer.foreign import check_foreign, ending_of
 from scopereg.viewer.packets import base_state, live_facts, packet_of
+from scopereg.viewer.uploads import read_brought
 from scopereg.viewer.voxels import Voxels, voxels_of
 
 SEQUENCE = ".igs.mha"
@@ -157,8 +157,7 @@ class LiveShow:
                 "another volume is being prepared", where=name, fix="wait until it is shown, then try again"
             )
         try:
-            check_foreign(path)
-            scene = self._make_scene(read_volume(path), name)
+            scene = self._make_scene(read_brought(path), name)
             voxels = voxels_of(scene.volume, name, self._shown[0].voxels.generation + 1)
         except ScopeRegError as error:
             # Temporary names mean nothing to the person who chose the file.
@@ -249,7 +248,9 @@ def volumes_in(folder: Path) -> tuple[str, ...]:
     """Names of the volumes right in a folder; links that lead out of it are none."""
     try:
         home = folder.resolve()
-        found = [path for path in folder.iterdir() if ending_of(path.name) and not path.name.startswith(".")]
+        found = [
+            path for path in folder.iterdir() if ending_of(path.name, written=True) and not path.name.startswith(".")
+        ]
         return tuple(sorted(path.name for path in found if path.is_file() and path.resolve().parent == home))
     except OSError:
         return ()

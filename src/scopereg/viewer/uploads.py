@@ -1,4 +1,8 @@
-"""Uploads: a volume from a page into a temporary file, with limits on its name and its size."""
+"""Uploads: a volume from a page into a temporary file, with limits on its name and its size, and judged apart.
+
+Until a child process has read it (`io.apart`), nothing of this process looks into it; and what is shown later are the
+voxels that the child answered. So an upload can neither name other files nor harm the server.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,12 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.volumes import FORMATS
-from scopereg.viewer.foreign import ending_of
+from scopereg.images import Volume
+from scopereg.io.limits import largest_bytes, limit_of
+from scopereg.io.read_image import ending_of, endings
+from scopereg.io.volumes import read_foreign
+
+FOREIGN_GB = 1.0  # of the voxels of a volume that a page brings or names, as float32
 
 
 class UploadError(ScopeRegError):
@@ -29,15 +37,15 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
     """The body of a request in a temporary file, which is gone afterwards, and the name that it shall have."""
     name = plain_name(request.query_params.get("name", ""))
     if largest <= 0:
-        raise UploadError(403, "uploads are off", "start scopereg live without --no-uploads")
+        raise UploadError(403, "uploads are off", "start scopereg live with uploads=True")
     stated = request.headers.get("content-length", "")
     too_large = UploadError(
-        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise --max-upload-mb", hang_up=not stated
+        413, f"it has more than {largest / 2**20:g} MB", "crop it, or raise max_upload_mb=", hang_up=not stated
     )
     if stated.isdecimal() and int(stated) > largest:
         raise too_large
     with tempfile.TemporaryDirectory(prefix="scopereg-") as folder:
-        path = Path(folder) / f"upload{ending_of(name)}"
+        path = Path(folder) / f"upload{ending_of(name, written=True)}"
         size = 0
         try:
             with path.open("wb") as file:
@@ -55,10 +63,18 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
         yield path, name
 
 
+def read_brought(path: Path) -> Volume:
+    """A volume that a page brought or named, read in a child process and within a limit of its own."""
+    with limit_of(min(FOREIGN_GB, largest_bytes() / 2**30)):
+        return read_foreign(path)
+
+
 def plain_name(name: str) -> str:
     """The name of a volume, for people to read: no folder, no odd letters, a known ending."""
     last = re.split(r"[/\\\x00]", name)[-1].strip()
     plain = "".join(letter if letter.isprintable() else "_" for letter in last)[-100:]
-    if not ending_of(plain):
-        raise UploadError(415, f"{plain!r} is no volume by its name", f"upload a file ending in {', '.join(FORMATS)}")
+    if not ending_of(plain, written=True):
+        raise UploadError(
+            415, f"{plain!r} is no volume by its name", f"upload a file ending in {', '.join(endings(written=True))}"
+        )
     return plain

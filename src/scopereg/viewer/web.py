@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from scopereg.errors import ScopeRegError
+from scopereg.viewer.certificate import Certificate
 from scopereg.viewer.door import Door
 
 if TYPE_CHECKING:
     from scopereg.viewer.app import Site
+    from scopereg.viewer.connections import Limits
     from scopereg.viewer.hub import Show
 
 PORT = 8765
 _LONGEST_FRAME = 2**16  # bytes of a message of a page beyond which its connection is ended
+_LONGEST_HEADERS = 2**14  # bytes of a request
+_MOST_AT_WORK = 256  # connections beyond which uvicorn answers 503; those that wait have made room before
 _START_S, _STOP_S = 20.0, 3.0
 
 
 class WebServer:
     """Serves a show until it is closed. `url` is what a person opens."""
 
-    def __init__(self, show: Show, host: str = "127.0.0.1", port: int = PORT, *, token: str | None = None) -> None:
-        """Listen on `port`, 0 for any that is free; a host that other machines reach needs a token."""
+    def __init__(
+        self,
+        show: Show,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        *,
+        token: str | None = None,
+        certificate: Certificate | None = None,
+        words: Callable[[str], str] = str,
+        limits: Limits | None = None,
+    ) -> None:
+        """Listen on `port`, 0 for any that is free; a host that other machines reach needs a token.
+
+        With a `certificate` it speaks HTTPS alone. `words` makes those of a person at the page of messages.
+        """
         uvicorn = require_web()
         from scopereg.viewer.app import Site
+        from scopereg.viewer.connections import Limits, Room, protocols
 
         self._socket = _listen(host, port)
         try:
             self.host, self.port = self._socket.getsockname()[:2]
-            self.door = Door(host, self.port, token)
+            self.door = Door(host, self.port, token, encrypted=certificate is not None)
         except BaseException:
             self._socket.close()
             raise
-        self._shown_host = host
-        self.site: Site = Site(show, self.door)
+        self._shown_host, self._certificate = host, certificate
+        self._limits = limits or Limits()
+        self.room = Room(self._limits, show.counters)
+        self.site: Site = Site(show, self.door, self._limits, words)
         self._server: Any = uvicorn.Server(
             uvicorn.Config(
                 self.site.app,
+                **protocols(self.room),
                 interface="asgi3",
                 lifespan="on",
                 log_config=None,  # its own would close every handler of logging that the program has
@@ -46,14 +70,19 @@ class WebServer:
                 access_log=False,
                 server_header=False,
                 date_header=False,
-                ws="websockets-sansio",
+                h11_max_incomplete_event_size=_LONGEST_HEADERS,
                 ws_max_size=_LONGEST_FRAME,
+                ws_ping_interval=self._limits.ping_s,
+                ws_ping_timeout=self._limits.ping_s,
                 ws_per_message_deflate=False,  # pictures hardly shrink, and both cores have other work
                 timeout_graceful_shutdown=1,
-                limit_concurrency=256,
+                limit_concurrency=_MOST_AT_WORK,
                 proxy_headers=False,
             )
         )
+        if certificate is not None:
+            self._server.config.load()
+            self._server.config.ssl = certificate.context
         self._thread = threading.Thread(target=self._run, name=f"scopereg-viewer-{self.port}", daemon=True)
 
     @property
@@ -62,7 +91,7 @@ class WebServer:
         host = _reachable(self._shown_host)
         shown = f"[{host}]" if ":" in host else host
         query = f"?token={self.door.token}" if self.door.token else ""
-        return f"http://{shown}:{self.port}/{query}"
+        return f"{self.door.scheme}://{shown}:{self.port}/{query}"
 
     def start(self) -> WebServer:
         """Serve from now on; an error if that does not work."""
@@ -96,7 +125,13 @@ class WebServer:
         self.close()
 
     def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        if self._certificate is not None:  # uvicorn has no option for it, and asyncio waits for a minute
+            loop: Any = asyncio.get_running_loop()
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=self._limits.handshake_s)
+        await self._server.serve(sockets=[self._socket])
 
 
 def require_web() -> ModuleType:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scopereg.evaluation.speed.modes import METHODS, Setting
+from scopereg.evaluation.speed.modes import NETWORKS, Setting
 from scopereg.evaluation.speed.stages import Stages, stage_seconds
 from scopereg.networks.decoder import DEPTH_STATES
 from scopereg.networks.encoders import CHANNELS, STRIDE
@@ -273,7 +273,7 @@ def stage_times(method: str, setting: Setting, ceilings: Ceilings, seconds: floa
 
 def staged(methods: Sequence[str]) -> list[str]:
     """Those of the methods that have these stages."""
-    return [method for method in methods if METHODS[method].network == "scope-reg"]
+    return [method for method in methods if method in NETWORKS and NETWORKS[method].network == "scope-reg"]
 
 
 def _stage_time(method: str, setting: Setting, name: str, work: Work, least_s: float, measured_s: float) -> StageTime:

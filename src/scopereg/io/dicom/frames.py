@@ -1,4 +1,7 @@
-"""Ultrasound frames of DICOM files: single images and cines, cropped to the picture, in millimetres."""
+"""Ultrasound frames of DICOM files: single images and cines, cropped to the picture, in millimetres.
+
+Regions tell which part of the screen is the picture, and how large its pixels are.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,43 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import as_pair
 from scopereg.io.cine import Cine
-from scopereg.io.dicom.header import frame_count, identifiers, number, numbers, pixel_spacing_mm, read_dataset
-from scopereg.io.dicom.pixels import decode_frame
-from scopereg.io.dicom.regions import Region, choose_region, fitted_box
+from scopereg.io.dicom.header import (
+    SPACINGS_MM,
+    identifiers,
+    number,
+    numbers,
+    pixel_spacing_mm,
+    place_mm,
+    read_dataset,
+    reading,
+)
+from scopereg.io.dicom.pixels import StoredPixels
 from scopereg.io.grey import grey_values
 from scopereg.io.stored import given_spacing_note
 
 PATIENT = "Patient"  # frame of reference of DICOM's positions
+_TWO_D, _CM = 1, 3  # RegionSpatialFormat, PhysicalUnitsXDirection
+_KINDS = {1: "tissue", 2: "colour flow"}  # RegionDataType; the others are curves
+_SLACK = 2  # pixels that scanners let a region reach beyond the image
+_RIVAL = 0.5  # share of the largest region's area from which another counts as a second picture
+
+
+class Region(NamedTuple):
+    """A calibrated 2D part of the image."""
+
+    item: int  # number in the file's sequence of regions, from 0
+    kind: str
+    box: tuple[int, int, int, int]  # x, y of the first pixel, x, y after the last
+    spacing_mm: tuple[float, float]  # x, y
+
+    @property
+    def area(self) -> int:
+        left, top, right, bottom = self.box
+        return max(right - left, 0) * max(bottom - top, 0)
+
+    def __str__(self) -> str:
+        left, top, right, bottom = self.box
+        return f"{self.item} ({self.kind}, {right - left} x {bottom - top} pixels at {left}, {top})"
 
 
 class _View(NamedTuple):
@@ -39,19 +72,22 @@ def read_dicom_cine(
     `spacing_mm` (x, y) is used instead where it is given; `region` chooses between several pictures on one screen.
     """
     dataset = read_dataset(path)
-    size = tuple(int(number(dataset, key) or 0) for key in ("Columns", "Rows"))
-    if min(size) < 1:
-        raise ScopeRegError(
-            "it holds no image", where=str(path), fix="pass an ultrasound image, not a report or a plan"
-        )
-    view = _view(dataset, (size[0], size[1]), spacing_mm, region, str(path))
+    with reading(path):
+        if not (number(dataset, "Columns") and number(dataset, "Rows")):
+            raise ScopeRegError(
+                "it holds no image", where=str(path), fix="pass an ultrasound image, not a report or a plan"
+            )
+    pixels = StoredPixels(dataset, str(path))
+    count, rows, columns, *_ = pixels.layout
+    with reading(path):
+        view = _view(dataset, (columns, rows), spacing_mm, region, str(path))
+        pose, times_s = _plane_pose(dataset), _times_s(dataset, count)
+        facts = {**view.facts, **identifiers(dataset)}
     left, top, right, bottom = view.box
-    count = frame_count(dataset)
-    pose = _plane_pose(dataset)
 
     def decode(index: int) -> npt.NDArray[np.float32]:
-        pixels = decode_frame(dataset, index, str(path))
-        return grey_values(pixels[top:bottom, left:right], str(path), colours=pixels.ndim == 3)
+        values = pixels.frame(index)
+        return grey_values(values[top:bottom, left:right], str(path), colours=values.ndim == 3)
 
     return Cine(
         path,
@@ -59,9 +95,9 @@ def read_dicom_cine(
         view.spacing_mm,
         decode,
         origin_mm=(left * view.spacing_mm[0], top * view.spacing_mm[1]),
-        times_s=_times_s(dataset, count),
+        times_s=times_s,
         poses=(pose,) if pose is not None and count == 1 else None,
-        facts={**view.facts, **identifiers(dataset)},
+        facts=facts,
     )
 
 
@@ -113,12 +149,12 @@ def _times_s(dataset: Dataset, count: int) -> tuple[float, ...] | None:
     if steps_ms is not None and count > 1:
         return tuple(float(time) / 1e3 for time in np.cumsum(steps_ms))
     step_ms = number(dataset, "FrameTime")
-    return tuple(index * step_ms / 1e3 for index in range(count)) if step_ms else None
+    return tuple(index * step_ms / 1e3 for index in range(count)) if step_ms and step_ms > 0 else None
 
 
 def _plane_pose(dataset: Dataset) -> Pose | None:
     """ImageToPatient of an image that tells its plane, as few ultrasound images do."""
-    position = numbers(dataset, "ImagePositionPatient", 3)
+    position = place_mm(dataset, "ImagePositionPatient")
     axes = numbers(dataset, "ImageOrientationPatient", 6)
     if position is None or axes is None:
         return None
@@ -126,3 +162,64 @@ def _plane_pose(dataset: Dataset) -> Pose | None:
         return Pose(np.stack([axes[:3], axes[3:], np.cross(axes[:3], axes[3:])], 1), position, "Image", PATIENT)
     except ScopeRegError:
         return None  # some scanners write zeros
+
+
+def choose_region(dataset: Dataset, where: str, wanted: int | None = None) -> Region | None:
+    """The region that is the picture; None if the file describes none in centimetres.
+
+    Of the 2D regions in cm those of tissue count, and only without any those of colour flow. Of several, the largest
+    is taken; if another is at least half as large and not inside of it (two views side by side), the caller must tell
+    which is `wanted`.
+    """
+    regions = list(_two_d_regions(dataset))
+    if wanted is not None:
+        chosen = [region for region in regions if region.item == wanted]
+        if not chosen:
+            held = ", ".join(map(str, regions)) or "none"
+            raise ScopeRegError(f"there is no 2D region {wanted}; there are: {held}", where=where, fix="pass region=")
+        return chosen[0]
+    if not regions:
+        return None
+    best = min(region.kind != "tissue" for region in regions)
+    regions = [region for region in regions if (region.kind != "tissue") == best]
+    largest = max(regions, key=lambda region: region.area)
+    rivals = [r for r in regions if r is not largest and r.area >= _RIVAL * largest.area and not _inside(r, largest)]
+    if rivals:
+        held = ", ".join(map(str, [largest, *rivals]))
+        raise ScopeRegError(f"it shows several pictures: {held}", where=where, fix="choose one by its number: region=")
+    return largest
+
+
+def fitted_box(region: Region, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+    """The box within an image of size x, y; None if it reaches beyond, which resized and cropped copies show."""
+    left, top, right, bottom = region.box
+    if left < 0 or top < 0 or right > size[0] + _SLACK or bottom > size[1] + _SLACK:
+        return None
+    return left, top, min(right, size[0]), min(bottom, size[1])
+
+
+def _two_d_regions(dataset: Dataset) -> list[Region]:
+    found = []
+    for item, entry in enumerate(dataset.get("SequenceOfUltrasoundRegions") or ()):
+        kind = _KINDS.get(int(number(entry, "RegionDataType") or 0))
+        units = [number(entry, f"PhysicalUnits{axis}Direction") for axis in "XY"]
+        steps = [abs(number(entry, f"PhysicalDelta{axis}") or 0.0) for axis in "XY"]
+        edges = [number(entry, f"RegionLocation{edge}") for edge in ("MinX0", "MinY0", "MaxX1", "MaxY1")]
+        sized = SPACINGS_MM[0] <= 10 * min(steps) <= 10 * max(steps) <= SPACINGS_MM[1]
+        spatial = number(entry, "RegionSpatialFormat") == _TWO_D and units == [_CM, _CM] and sized
+        if kind is None or not spatial or None in edges:
+            continue
+        left, top, right, bottom = (int(edge or 0) for edge in edges)
+        region = Region(item, kind, (left, top, right + 1, bottom + 1), (10 * steps[0], 10 * steps[1]))
+        if region.area:
+            found.append(region)
+    return found
+
+
+def _inside(inner: Region, outer: Region) -> bool:
+    return (
+        inner.box[0] >= outer.box[0]
+        and inner.box[1] >= outer.box[1]
+        and inner.box[2] <= outer.box[2]
+        and inner.box[3] <= outer.box[3]
+    )

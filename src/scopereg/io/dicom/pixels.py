@@ -1,28 +1,34 @@
-"""Pixels of DICOM files, one frame at a time: by pydicom, and by GDCM (in SimpleITK) where pydicom has no decoder.
+"""Pixels of DICOM files, one frame at a time, with their sizes checked before any of them is decoded.
 
-Where both can decode they agree, but GDCM garbles colours of 16 bits; pydicom alone reads no JPEG without plugins.
+Uncompressed ones and run lengths (RLE) are decoded here, by pydicom in Python and numpy. All other codings are decoded
+apart, in a child process: by pydicom with the plugins that are installed, else by GDCM (in SimpleITK).
 """
 
 from __future__ import annotations
 
-import tempfile
-import warnings
-from pathlib import Path
-from typing import Any
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
-from pydicom.encaps import encapsulate, get_frame
-from pydicom.pixels import apply_color_lut, pixel_array
-from pydicom.uid import UID, SecondaryCaptureImageStorage
+from pydicom.encaps import encapsulate, get_frame, parse_fragments
+from pydicom.pixels import apply_color_lut, get_decoder, pixel_array
+from pydicom.uid import UID, RLELossless, SecondaryCaptureImageStorage
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.dicom.header import frame_count, number
-from scopereg.io.read_image import quiet_itk
+from scopereg.io.apart import Allowance, read_apart
+from scopereg.io.dicom.header import frame_count, number, reading
+from scopereg.io.limits import check_size
 
 Pixels = npt.NDArray[Any]
+_CHILD = "scopereg.io.apart.itk:dicom_frame"
+_KEYWORDS = {"PixelData": 0, "FloatPixelData": 32, "DoubleFloatPixelData": 64}  # and bits that they always have
+_GREY = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR")
+_COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "YBR_PARTIAL_420", "YBR_PARTIAL_422")
 _LAYOUT = (
     "SamplesPerPixel",
     "PlanarConfiguration",
@@ -33,54 +39,223 @@ _LAYOUT = (
     "HighBit",
     "PixelRepresentation",
 )
+_FILMS = ("MPEG", "HEVC", "SMPTE")  # their frames are not pieces of their own, and no decoder here knows them
+_FRAME_HEADS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # marks of JPEG, and that of JPEG-LS
+_JPEG_2000_BEGIN = b"\xff\x4f\xff\x51"
+_JPEG_END = b"\xff\xd9"
 _HELP = {"High-Throughput": "pip install pylibjpeg-openjpeg", "JPEG 2000": "pip install pylibjpeg-openjpeg"}
 _ELSEWHERE = "export the file uncompressed, or decompress it with dcmdjpeg of DCMTK or gdcmconv --raw"
+_GET_AGAIN = "copy or export the file again"
 
 
-def decode_frame(dataset: FileDataset, index: int, where: str) -> Pixels:
-    """Stored values (H, W) of one frame, or its colours (H, W, 3) as RGB; black is 0 whatever the file says."""
-    if "PixelData" not in dataset and "FloatPixelData" not in dataset:
+class Layout(NamedTuple):
+    """What the header promises of the pixels."""
+
+    frames: int
+    rows: int
+    columns: int
+    samples: int  # numbers in a pixel
+    bits: int  # of each, as stored
+    photometric: str
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        return (self.rows, self.columns) if self.samples == 1 else (self.rows, self.columns, self.samples)
+
+    @property
+    def frame_bytes(self) -> int:
+        return prod(self.frame_shape) * -(-self.bits // 8)
+
+
+class StoredPixels:
+    """The pixels of a file, which hold what the header promises: neither less nor more."""
+
+    def __init__(self, dataset: FileDataset, where: str) -> None:
+        self._dataset, self._where = dataset, where
+        with reading(where):
+            self.syntax = _syntax(dataset, where)
+            self.layout = layout_of(dataset, where)
+            (self._fragments if self.syntax.is_encapsulated else self._length)()
+
+    def frame(self, index: int) -> Pixels:
+        """Stored values (H, W) of one frame, or its colours (H, W, 3) as RGB; black is 0 whatever the file says."""
+        if not self.syntax.is_encapsulated or self.syntax == RLELossless:
+            try:
+                with reading(self._where):
+                    pixels = _by_pydicom(self._dataset, index)
+            except ScopeRegError as error:
+                what = f"its pixels cannot be read: {error.what.removeprefix('its header cannot be read: ')}"
+                raise ScopeRegError(what, where=self._where, fix=_GET_AGAIN) from None
+        else:
+            with reading(self._where):
+                pixels = _by_child(self._dataset, index, self.layout, self._where)
+        if pixels.shape != self.layout.frame_shape:
+            raise ScopeRegError(
+                f"frame {index} has the shape {pixels.shape}, its header says {self.layout.frame_shape}",
+                where=self._where,
+                fix=_GET_AGAIN,
+            )
+        if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
+            raise ScopeRegError(
+                f"{int((~np.isfinite(pixels)).sum())} of {pixels.size} values are NaN or infinite",
+                where=self._where,
+                fix="replace them and store the file again",
+            )
+        with reading(self._where):
+            return _plain(pixels, self._dataset)
+
+    def _length(self) -> None:
+        layout = self.layout
+        keyword = next(keyword for keyword in _KEYWORDS if keyword in self._dataset)
+        half = layout.photometric in ("YBR_FULL_422", "YBR_PARTIAL_422")  # two pixels share their colour
+        numbers = layout.frames * layout.rows * layout.columns * (2 if half else layout.samples)
+        promised, found = -(-numbers * layout.bits // 8), len(self._dataset[keyword].value)
+        if not promised <= found <= promised + promised % 2:
+            raise ScopeRegError(
+                f"it holds {found} bytes of pixels, its header promises {promised}: {_words(layout)}",
+                where=self._where,
+                fix=_GET_AGAIN,
+            )
+
+    def _fragments(self) -> None:
+        if any(word in self.syntax.name for word in _FILMS):
+            raise _undecoded(self.syntax, "it is a film", self._where)
+        data: bytes = self._dataset.PixelData
+        count, _ = parse_fragments(data)
+        held = count - 1  # the first is a table
+        if held < self.layout.frames:
+            raise ScopeRegError(
+                f"it holds {held} pieces of compressed pixels, its header promises {self.layout.frames} frames",
+                where=self._where,
+                fix=_GET_AGAIN,
+            )
+
+
+def layout_of(dataset: Dataset, where: str) -> Layout:
+    """The layout of the pixels, an error if the header contradicts itself or promises more than the limit."""
+    keyword = next((keyword for keyword in _KEYWORDS if keyword in dataset), None)
+    if keyword is None:
         raise ScopeRegError("it holds no pixels", where=where, fix="pass an image, not a report or a plan")
+    rows, columns = (_whole(dataset, key, range(1, 2**16), where) for key in ("Rows", "Columns"))
+    samples = _whole(dataset, "SamplesPerPixel", (1, 3), where)
+    bits = _KEYWORDS[keyword] or _whole(dataset, "BitsAllocated", (1, 8, 16, 32), where)
+    if keyword == "PixelData":
+        stored = _whole(dataset, "BitsStored", range(1, bits + 1), where)
+        _whole(dataset, "HighBit", (stored - 1,), where)
+        _whole(dataset, "PixelRepresentation", (0, 1), where)
+    photometric = str(dataset.get("PhotometricInterpretation") or "")
+    if photometric not in (_GREY if samples == 1 else _COLOURS):
+        raise ScopeRegError(
+            f"its PhotometricInterpretation is {photometric!r}, with {samples} numbers in each pixel",
+            where=where,
+            fix="export it again, in grey or RGB",
+        )
+    frames = frame_count(dataset)
+    check_size((frames, rows, columns), samples * bits / 8, where, in_use=False)
+    return Layout(frames, rows, columns, samples, bits, photometric)
+
+
+def _whole(dataset: Dataset, keyword: str, allowed: Sequence[int], where: str) -> int:
+    value = number(dataset, keyword)
+    if value is None or int(value) != value or int(value) not in allowed:
+        said = "not told" if value is None else f"{value:g}"
+        few = f": it must be one of {', '.join(map(str, allowed))}" if len(allowed) < 5 else ""
+        raise ScopeRegError(f"its {keyword} is {said}{few}", where=where, fix=_GET_AGAIN)
+    return int(value)
+
+
+def _words(layout: Layout) -> str:
+    return f"{layout.frames} x {layout.rows} x {layout.columns} x {layout.samples} numbers of {layout.bits} bits"
+
+
+def _syntax(dataset: FileDataset, where: str) -> UID:
     syntax = dataset.file_meta.get("TransferSyntaxUID") if hasattr(dataset, "file_meta") else None
     if syntax is None:
         raise ScopeRegError("it does not say how its pixels are coded", where=where, fix="export the file again")
-    try:
-        pixels = _by_pydicom(dataset, index)
-    except Exception as first:  # each plugin has errors of its own
-        if not syntax.is_encapsulated:
-            raise _undecoded(syntax, first, where) from None
-        try:
-            pixels = _by_gdcm(dataset, index)
-        except Exception:
-            raise _undecoded(syntax, first, where) from None
-    return _plain(pixels, dataset)
+    if not UID(syntax).is_transfer_syntax:
+        raise ScopeRegError(f"its transfer syntax is {str(syntax)[:64]!r}, which is none", where=where, fix=_GET_AGAIN)
+    return UID(syntax)
 
 
 def _by_pydicom(dataset: FileDataset, index: int) -> Pixels:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of padding and of photometric names, in nearly every file
-        return pixel_array(dataset, index=index)
+    return pixel_array(dataset, index=index, decoding_plugin="pydicom")
 
 
-def _by_gdcm(dataset: FileDataset, index: int) -> Pixels:
+def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str) -> Pixels:
     """One frame through a file of its own: GDCM would decode the whole cine, and rescale by the header's slope."""
-    syntax = dataset.file_meta.TransferSyntaxUID
+    syntax = UID(dataset.file_meta.TransferSyntaxUID)
+    packed = get_frame(dataset.PixelData, index, number_of_frames=layout.frames)
+    if "JPEG" in syntax.name and "XL" not in syntax.name:
+        _check_stream(packed, (layout.rows, layout.columns), syntax, f"{where}, frame {index}")
+    content = _one_frame(dataset, layout, packed, syntax)
+    allowance = Allowance.for_bytes(layout.frame_bytes)
+    try:
+        (pixels,), facts = read_apart(_CHILD, content, where, allowance, options={"has_plugin": _has_plugin(syntax)})
+    except ScopeRegError as error:
+        raise _undecoded(syntax, error.what, where) from None
+    if pixels.dtype.kind not in "iu" or pixels.dtype.itemsize != -(-layout.bits // 8):
+        raise _undecoded(syntax, f"it becomes numbers of the kind {pixels.dtype}, not of {layout.bits} bits", where)
+    if facts.get("by") == "GDCM" and layout.samples == 3 and layout.bits > 8:
+        raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
+    return pixels
+
+
+def _check_stream(packed: bytes, size: tuple[int, int], syntax: UID, where: str) -> None:
+    """An error unless a JPEG stream ends as one, and says itself to be as large as the header of DICOM does."""
+    if not packed.rstrip(b"\0\xff").endswith(_JPEG_END):
+        raise _undecoded(syntax, "it is cut short", where)
+    try:
+        found = _jpeg_2000_size(packed) if "2000" in syntax.name else _jpeg_size(packed)
+    except (struct.error, IndexError):
+        found = None
+    if found != size:
+        said = "no size" if found is None else f"{found[1]} x {found[0]} pixels"
+        raise _undecoded(syntax, f"the stream says {said}, the header {size[1]} x {size[0]}", where)
+
+
+def _jpeg_2000_size(packed: bytes) -> tuple[int, int] | None:
+    at = packed.find(_JPEG_2000_BEGIN)
+    right, bottom, left, top = struct.unpack_from(">4I", packed, at + len(_JPEG_2000_BEGIN) + 4)
+    return (bottom - top, right - left) if at >= 0 else None
+
+
+def _jpeg_size(packed: bytes) -> tuple[int, int] | None:
+    """Rows and columns by the first frame header of JPEG or JPEG-LS."""
+    at = 2
+    while packed[at] == 0xFF:
+        kind = packed[at + 1]
+        if kind == 0xFF:  # filled up
+            at += 1
+            continue
+        if kind in _FRAME_HEADS:
+            rows, columns = struct.unpack_from(">HH", packed, at + 5)
+            return rows, columns
+        at += 2 + int(struct.unpack_from(">H", packed, at + 2)[0])
+    return None
+
+
+def _one_frame(dataset: FileDataset, layout: Layout, packed: bytes, syntax: UID) -> bytes:
+    """A DICOM file of one compressed frame and what decoding it needs, nothing else of the header."""
     plain = Dataset()
     for keyword in _LAYOUT:
         if keyword in dataset:
             setattr(plain, keyword, dataset[keyword].value)
-    colours = plain.SamplesPerPixel == 3
-    plain.PhotometricInterpretation = dataset.PhotometricInterpretation if colours else "MONOCHROME2"
+    plain.PhotometricInterpretation = layout.photometric if layout.samples == 3 else "MONOCHROME2"
     plain.SOPClassUID, plain.SOPInstanceUID = SecondaryCaptureImageStorage, UID("1.2.3")
-    plain.PixelData = encapsulate([get_frame(dataset.PixelData, index, number_of_frames=frame_count(dataset))])
+    plain.PixelData = encapsulate([packed])
     plain["PixelData"].VR = "OB"
     plain.file_meta = FileMetaDataset()
     plain.file_meta.TransferSyntaxUID = syntax
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "frame.dcm"
-        plain.save_as(path, enforce_file_format=True)
-        with quiet_itk():
-            return np.squeeze(sitk.GetArrayFromImage(sitk.ReadImage(str(path))), 0)
+    whole = BytesIO()
+    plain.save_as(whole, enforce_file_format=True)
+    return whole.getvalue()
+
+
+def _has_plugin(syntax: UID) -> bool:
+    try:
+        return bool(get_decoder(syntax).available_plugins)
+    except NotImplementedError:
+        return False
 
 
 def _plain(pixels: Pixels, dataset: Dataset) -> Pixels:
@@ -97,12 +272,10 @@ def _plain(pixels: Pixels, dataset: Dataset) -> Pixels:
     return pixels
 
 
-def _undecoded(syntax: UID, error: Exception, where: str) -> ScopeRegError:
-    if not syntax.is_encapsulated:
-        return ScopeRegError(f"its pixels cannot be read: {error}", where=where, fix="copy or export the file again")
+def _undecoded(syntax: UID, reason: str, where: str) -> ScopeRegError:
     extra = [f"{command}; or " for word, command in _HELP.items() if word in syntax.name][:1]
     return ScopeRegError(
-        f"its pixels are compressed as {syntax.name} ({syntax}), which cannot be decoded here, or damaged",
+        f"its pixels are compressed as {syntax.name} ({syntax}), which cannot be decoded here, or damaged: {reason}",
         where=where,
         fix="".join(extra) + _ELSEWHERE,
     )

@@ -23,10 +23,12 @@ from scopereg import __version__
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
-from scopereg.io.dicom.header import is_dicom, numbers, read_dataset
+from scopereg.io.dicom.header import MOST_MM, is_dicom, numbers, read_dataset, reading
 from scopereg.io.files import atomic_path
 from scopereg.io.stored import StoredFrame, StoredVolume, identity
 
+_MATRIX = "FrameOfReferenceTransformationMatrix"
+_MATRIX_TYPES = ("RIGID", "RIGID_SCALE", "AFFINE")  # the more general ones may be rigid all the same
 _PATIENT = ("PatientName", "PatientID", "PatientBirthDate", "PatientSex")
 _STUDY = ("StudyInstanceUID", "StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber")
 _BY_IDENTITY = ("125021", "Frame of Reference Identity")
@@ -81,8 +83,18 @@ def read_spatial_registration(path: Path | str, source: str = "Image", target: s
     """The pose of the one registration in the file that is not the identity of the registered frame of reference."""
     path = Path(path)
     dataset = read_dataset(path)
-    if dataset.get("SOPClassUID") != SpatialRegistrationStorage:
-        raise ScopeRegError("it is no spatial registration", where=str(path), fix="pass a DICOM REG object")
+    with reading(path):
+        if dataset.get("SOPClassUID") != SpatialRegistrationStorage:
+            raise ScopeRegError("it is no spatial registration", where=str(path), fix="pass a DICOM REG object")
+        matrix = _only_matrix(dataset, path)
+    try:
+        return Pose.from_matrix(matrix, source, target)
+    except ScopeRegError as error:
+        raise ScopeRegError(error.what, where=str(path), fix=error.fix) from None
+
+
+def _only_matrix(dataset: Dataset, path: Path) -> npt.NDArray[np.float64]:
+    """The one matrix of the file that is not that of the registered frame of reference itself."""
     home = dataset.get("FrameOfReferenceUID")
     moved = [item for item in dataset.get("RegistrationSequence") or () if item.get("FrameOfReferenceUID") != home]
     if len(moved) != 1:
@@ -91,15 +103,15 @@ def read_spatial_registration(path: Path | str, source: str = "Image", target: s
         )
     registrations = moved[0].get("MatrixRegistrationSequence") or ()
     steps = [step for registration in registrations for step in registration.get("MatrixSequence") or ()]
-    matrix = numbers(steps[0], "FrameOfReferenceTransformationMatrix", 16) if len(steps) == 1 else None
-    if matrix is None:
+    matrix = numbers(steps[0], _MATRIX, 16) if len(steps) == 1 else None
+    if matrix is None or np.abs(matrix).max() > MOST_MM:
         raise ScopeRegError(
             f"it holds {len(steps)} matrices, or one that is not 16 numbers", where=str(path), fix="pass one with one"
         )
-    try:
-        return Pose.from_matrix(matrix.reshape(4, 4), source, target)
-    except ScopeRegError as error:
-        raise ScopeRegError(error.what, where=str(path), fix=error.fix) from None
+    kind = str(steps[0].get(f"{_MATRIX}Type") or "")
+    if kind not in _MATRIX_TYPES:
+        raise ScopeRegError(f"its matrix is of the type {kind[:40]!r}", where=str(path), fix="pass a rigid one")
+    return matrix.reshape(4, 4)
 
 
 def made_uid(*words: str) -> str:

@@ -1,7 +1,8 @@
 """Volumes of DICOM: a series of slices in a folder, or one enhanced file with many planes.
 
-Order and geometry come from the headers, read with pydicom: ITK's reader takes a folder with missing slices for a
-volume of thicker ones and a folder with two copies of a slice for one of thinner ones, with no more than a warning.
+Planes are sorted by position, and must be parallel and evenly spaced, none missing, none twice. Order and geometry come
+from the headers, read with pydicom: ITK's reader takes a folder with missing slices for a volume of thicker ones and a
+folder with two copies of a slice for one of thinner ones, with no more than a warning.
 """
 
 from __future__ import annotations
@@ -17,25 +18,34 @@ from pydicom.uid import UID
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.header import (
+    DICOM_ENDINGS,
     frame_count,
     identifiers,
     is_dicom,
     number,
     numbers,
     pixel_spacing_mm,
+    place_mm,
     read_dataset,
+    reading,
 )
-from scopereg.io.dicom.pixels import decode_frame
-from scopereg.io.dicom.planes import Stack, stack_planes
+from scopereg.io.dicom.pixels import StoredPixels, layout_of
 from scopereg.io.grey import grey_values
+from scopereg.io.limits import check_size
 from scopereg.io.read_image import ImageFile
 
 if TYPE_CHECKING:
     from scopereg.io.stored import StoredVolume  # needs torch, which processes that only read slices do without
 
 Array = npt.NDArray[np.float64]
+_PARALLEL = 1e-3  # difference between direction cosines that rounding in headers explains
+_SKEW = 5e-3  # length or cosine of axes beyond what rounding to two decimals explains
+_UNEVEN = 0.02  # share of a step by which distances between planes may differ
+_ROUNDING_MM = 2e-3  # of positions written with two or three decimals
+_SHEAR = 0.01  # sideways drift per step forward, from which the volume is a sheared one
 _ONE_OF_A_SERIES = ("sop_instance_uid",)
 _MOST_LISTED = 6
+_STANDARD = "1.2.840.10008."  # how all classes of the standard begin
 _SHARED = {  # by the slices of a volume
     "PatientID": "patients",
     "PatientName": "patients",
@@ -61,11 +71,25 @@ class _Slice(NamedTuple):
     grid: tuple[Any, ...]  # what all slices of a volume share
 
 
+class Stack(NamedTuple):
+    """A volume made of planes."""
+
+    order: list[int]  # planes from the first to the last along z
+    origin_mm: Array  # (3,)
+    direction: Array  # columns are the x, y and z axes
+    step_mm: float  # between planes
+
+
 def read_dicom_series(folder: Path, series: str | None = None, index: int | None = None) -> StoredVolume:
     """The volume of the DICOM slices in a folder, or of the one enhanced file in it.
 
     `series` is the identifier of one of several series, or its beginning; `index` is for `read_enhanced`.
     """
+    with reading(folder):
+        return _series_in(folder, series, index)
+
+
+def _series_in(folder: Path, series: str | None, index: int | None) -> StoredVolume:
     found = find_series(folder)
     if not found:
         raise ScopeRegError("no DICOM files in it", where=str(folder), fix="pass the folder that holds the slices")
@@ -89,7 +113,8 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
 
 def read_slices(paths: Sequence[Path], folder: Path) -> ImageFile:
     """The volume of the slices of one series, in whatever order; an error if any is missing, twice or another's."""
-    return _stacked([_File(path, read_dataset(path, pixels=False)) for path in paths], folder)[0]
+    with reading(folder):
+        return _stacked([_File(path, read_dataset(path, pixels=False)) for path in paths], folder)[0]
 
 
 def _stacked(files: Sequence[_File], folder: Path) -> tuple[ImageFile, FileDataset]:
@@ -103,52 +128,77 @@ def _stacked(files: Sequence[_File], folder: Path) -> tuple[ImageFile, FileDatas
         str(folder),
     )
     ordered = [slices[row] for row in stack.order]
-    planes = [_values(read_dataset(one.path), 0, str(one.path)) for one in ordered]
-    return _image(planes, stack, ordered[0].grid[2:4]), ordered[0].dataset
+    rows, columns, *spacing_mm = ordered[0].grid
+    voxels = _room(len(ordered), rows, columns, folder)
+    for plane, one in zip(voxels, ordered, strict=True):
+        plane[:] = _values(one.dataset, _pixels_of(one), 0, str(one.path))
+    return _image(voxels, stack, spacing_mm), ordered[0].dataset
+
+
+def _pixels_of(one: _Slice) -> StoredPixels:
+    """Pixels of a slice; an error if the file has changed since its header was read."""
+    dataset = read_dataset(one.path)
+    pixels = StoredPixels(dataset, str(one.path))
+    if pixels.layout[:3] != (1, *one.grid[:2]):
+        raise ScopeRegError("it changed while it was read", where=str(one.path), fix="wait until it is copied")
+    return pixels
+
+
+def _room(count: int, rows: int, columns: int, path: Path) -> npt.NDArray[np.float32]:
+    """An array for so many planes, if they are within the limit."""
+    check_size((count, rows, columns), 4, str(path))
+    return np.empty((count, rows, columns), np.float32)
 
 
 def find_series(folder: Path) -> dict[str, list[_File]]:
     """Files with images of each series in a folder, by the series' identifier."""
     found: dict[str, list[_File]] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and is_dicom(path):
+        if path.is_file() and (is_dicom(path) or path.name.lower().endswith(DICOM_ENDINGS)):
             header = read_dataset(path, pixels=False)
-            if number(header, "Rows"):
-                found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(_File(path, header))
-            elif _promises_image(header):
-                raise ScopeRegError(
-                    "its header is cut short: no size of the image", where=str(path), fix="copy or export it again"
-                )
+            with reading(path):
+                if number(header, "Rows"):
+                    found.setdefault(str(header.get("SeriesInstanceUID", "")), []).append(_File(path, header))
+                elif _promises_image(header):
+                    raise ScopeRegError(
+                        "its header is cut short: no size of the image", where=str(path), fix="copy or export it again"
+                    )
     return found
 
 
 def _promises_image(header: FileDataset) -> bool:
-    """Whether a file should hold an image by its class, which stands first; one without a class may."""
-    kind = header.file_meta.get("MediaStorageSOPClassUID") or header.get("SOPClassUID")
-    return kind is None or UID(kind).name.endswith(("Image Storage", "Volume Storage"))
+    """Whether a file should hold an image by its class, which stands first; one without a class, or a damaged, may."""
+    kind = UID(header.file_meta.get("MediaStorageSOPClassUID") or header.get("SOPClassUID") or _STANDARD)
+    damaged = kind.name == kind and kind.startswith(_STANDARD)  # it is in no list
+    return damaged or kind.name.endswith(("Image Storage", "Volume Storage"))
 
 
 def read_enhanced(path: Path, index: int | None = None) -> StoredVolume:
     """The volume of a multi-frame file whose frames tell their planes; `index` chooses between points in time."""
     dataset = read_dataset(path)
-    groups = [_groups(dataset, row) for row in range(frame_count(dataset))]
-    planes = [_plane(group, dataset) for group in groups]
-    if any(plane is None for plane in planes):
-        raise _no_planes(dataset, path)
-    rows = _rows_of_one_time(groups, index, path)
-    known = [plane for row in rows if (plane := planes[row]) is not None]
-    stack = stack_planes(
-        np.stack([position for position, _, _ in known]),
-        np.stack([axes for _, axes, _ in known]),
-        [f"frame {row}" for row in rows],
-        str(path),
-    )
-    frames = [rows[place] for place in stack.order]
-    values = [_values(dataset, row, str(path), groups[row]) for row in frames]
-    facts: dict[str, Any] = {**identifiers(dataset), "slices": len(values)}
-    if uid := dataset.get("VolumeFrameOfReferenceUID"):
-        facts |= {"frame_of_reference_uid": str(uid), "notes": ["places are in the scanner's volume, not the patient"]}
-    return _volume(_image(values, stack, known[0][2]), path, facts)
+    with reading(path):
+        count, rows, columns, *_ = layout_of(dataset, str(path))
+        groups = _groups(dataset, count)
+        planes = [_plane(group, dataset) for group in groups]
+        if any(plane is None for plane in planes):
+            raise _no_planes(dataset, path)
+        chosen = _frames_of_one_time(groups, index, path)
+        known = [plane for row in chosen if (plane := planes[row]) is not None]
+        stack = stack_planes(
+            np.stack([position for position, _, _ in known]),
+            np.stack([axes for _, axes, _ in known]),
+            [f"frame {row}" for row in chosen],
+            str(path),
+        )
+        facts: dict[str, Any] = {**identifiers(dataset), "slices": len(known)}
+        if uid := dataset.get("VolumeFrameOfReferenceUID"):
+            notes = ["places are in the scanner's volume, not the patient"]
+            facts |= {"frame_of_reference_uid": str(uid), "notes": notes}
+    voxels = _room(len(known), rows, columns, path)
+    pixels = StoredPixels(dataset, str(path))
+    for plane, row in zip(voxels, (chosen[place] for place in stack.order), strict=True):
+        plane[:] = _values(dataset, pixels, row, str(path), groups[row])
+    return _volume(_image(voxels, stack, known[0][2]), path, facts)
 
 
 def _described(header: Dataset) -> str:
@@ -156,18 +206,19 @@ def _described(header: Dataset) -> str:
 
 
 def _slice_of(path: Path, header: FileDataset) -> _Slice:
-    position, axes = numbers(header, "ImagePositionPatient", 3), numbers(header, "ImageOrientationPatient", 6)
-    spacing = pixel_spacing_mm(header)
-    if frame_count(header) > 1 or position is None or axes is None or spacing is None:
-        raise ScopeRegError(
-            "no slice of a volume: it does not tell its place, its axes and its pixel size"
-            if frame_count(header) == 1
-            else f"it holds {frame_count(header)} frames among slices of one",
-            where=str(path),
-            fix="pass a folder with slices alone; frames of ultrasound are read one by one, with read_frame",
-        )
-    grid = (int(header.Rows), int(header.Columns), *(round(step, 6) for step in spacing))
-    return _Slice(path, header, position, axes, grid)
+    with reading(path):
+        position, axes = place_mm(header, "ImagePositionPatient"), numbers(header, "ImageOrientationPatient", 6)
+        spacing, count = pixel_spacing_mm(header), frame_count(header)
+        if count > 1 or position is None or axes is None or spacing is None:
+            raise ScopeRegError(
+                "no slice of a volume: it does not tell its place, its axes and its pixel size"
+                if count == 1
+                else f"it holds {count} frames among slices of one",
+                where=str(path),
+                fix="pass a folder with slices alone; frames of ultrasound are read one by one, with read_frame",
+            )
+        rows, columns = int(number(header, "Rows") or 0), int(number(header, "Columns") or 0)
+        return _Slice(path, header, position, axes, (rows, columns, *(round(step, 6) for step in spacing)))
 
 
 def _check_alike(slices: Sequence[_Slice], folder: Path) -> None:
@@ -194,10 +245,11 @@ def _grid_words(grid: tuple[Any, ...]) -> str:
     return f"{columns} x {rows} pixels of {x:g} x {y:g} mm"
 
 
-def _groups(dataset: Dataset, row: int) -> list[Dataset]:
-    """Functional groups that hold for one frame: its own first, then those of all frames."""
-    own = dataset.get("PerFrameFunctionalGroupsSequence") or ()
-    return [*own[row : row + 1], *(dataset.get("SharedFunctionalGroupsSequence") or ())]
+def _groups(dataset: Dataset, count: int) -> list[list[Dataset]]:
+    """Functional groups that hold for each frame: its own first, then those of all frames."""
+    own = list(dataset.get("PerFrameFunctionalGroupsSequence") or ())
+    shared = list(dataset.get("SharedFunctionalGroupsSequence") or ())
+    return [[*own[row : row + 1], *shared] for row in range(count)]
 
 
 def _entry(groups: Sequence[Dataset], keyword: str) -> Dataset | None:
@@ -216,14 +268,14 @@ def _plane(groups: Sequence[Dataset], dataset: Dataset) -> tuple[Array, Array, t
         ending = kind or "Patient"
         place, turn = _entry(groups, f"PlanePosition{kind}Sequence"), _entry(groups, f"PlaneOrientation{kind}Sequence")
         if place is not None and turn is not None and spacing is not None:
-            position = numbers(place, f"ImagePosition{ending}", 3)
+            position = place_mm(place, f"ImagePosition{ending}")
             axes = numbers(turn, f"ImageOrientation{ending}", 6)
             if position is not None and axes is not None:
                 return position, axes, spacing
     return None
 
 
-def _rows_of_one_time(groups: Sequence[Sequence[Dataset]], index: int | None, path: Path) -> list[int]:
+def _frames_of_one_time(groups: Sequence[Sequence[Dataset]], index: int | None, path: Path) -> list[int]:
     """Frames of one point in time: all, unless the file holds several and `index` chooses."""
     times = [_time(group) for group in groups]
     points = sorted(set(times))
@@ -259,21 +311,40 @@ def _no_planes(dataset: Dataset, path: Path) -> ScopeRegError:
     )
 
 
-def _values(dataset: FileDataset, row: int, where: str, groups: Sequence[Dataset] = ()) -> npt.NDArray[np.float32]:
+def _values(
+    dataset: FileDataset, pixels: StoredPixels, row: int, where: str, groups: Sequence[Dataset] = ()
+) -> npt.NDArray[np.float32]:
     """Grey values of one plane, after the header's slope and intercept."""
-    pixels = decode_frame(dataset, row, where)
-    transformation = _entry(groups, "PixelValueTransformationSequence")
-    source = transformation if transformation is not None else dataset
-    slope, intercept = number(source, "RescaleSlope"), number(source, "RescaleIntercept") or 0.0
+    stored = pixels.frame(row)
+    with reading(where):
+        transformation = _entry(groups, "PixelValueTransformationSequence")
+        source = transformation if transformation is not None else dataset
+        slope, intercept = (_rescale(source, f"Rescale{name}", where) for name in ("Slope", "Intercept"))
+    if slope in (None, 1.0) and intercept in (None, 0.0):
+        return grey_values(stored, where, colours=stored.ndim == 3)
     slope = 1.0 if slope is None else slope
-    if (slope, intercept) == (1.0, 0.0):
-        return grey_values(pixels, where, colours=pixels.ndim == 3)
-    return grey_values(pixels.astype(np.float32), where) * np.float32(slope) + np.float32(intercept)
+    with np.errstate(over="ignore"):
+        values = grey_values(stored.astype(np.float32), where) * np.float32(slope) + np.float32(intercept or 0.0)
+    if slope == 0 or not np.isfinite(values).all():
+        raise ScopeRegError(
+            f"its values after slope {slope:g} and intercept {intercept or 0.0:g} are no numbers, or all the same",
+            where=where,
+            fix="export it again",
+        )
+    return values
 
 
-def _image(planes: Sequence[npt.NDArray[np.float32]], stack: Stack, spacing_mm: Sequence[float]) -> ImageFile:
-    origin_mm = tuple(stack.origin_mm.tolist())
-    return ImageFile(np.stack(planes), (*spacing_mm, stack.step_mm), origin_mm, stack.direction)
+def _rescale(source: Dataset, keyword: str, where: str) -> float | None:
+    """A number of the rescaling, None if it is not told; one that is told and no number would change every value."""
+    value = number(source, keyword)
+    if value is None and source.get(keyword) not in (None, ""):
+        raise ScopeRegError(f"its {keyword} is {source.get(keyword)!r:.80}", where=where, fix="export it again")
+    return value
+
+
+def _image(voxels: npt.NDArray[np.float32], stack: Stack, spacing_mm: Sequence[float]) -> ImageFile:
+    x_mm, y_mm = spacing_mm
+    return ImageFile(voxels, (x_mm, y_mm, stack.step_mm), tuple(stack.origin_mm.tolist()), stack.direction)
 
 
 def _volume(image: ImageFile, path: Path, facts: dict[str, Any]) -> StoredVolume:
@@ -287,3 +358,71 @@ def _volume(image: ImageFile, path: Path, facts: dict[str, Any]) -> StoredVolume
         path=path,
         facts={"spacing_from": "DICOM positions", **facts},
     )
+
+
+def stack_planes(positions_mm: Array, axes: Array, names: Sequence[str], where: str) -> Stack:
+    """Order planes with first pixels at `positions_mm` (N, 3) and rows and columns along `axes` (N, 6).
+
+    z runs along rows x columns, so that the axes are right-handed. Planes that turn, lie on each other, leave gaps or
+    drift sideways are refused, named by `names`.
+    """
+    if len(positions_mm) < 2:
+        raise ScopeRegError("it is a single slice, not a volume", where=where, fix="pass the folder with all slices")
+    turned = np.abs(axes - axes[0]).max(1)
+    if turned.max() > _PARALLEL:
+        raise ScopeRegError(
+            f"the slices are not parallel: {names[int(turned.argmax())]} is turned against {names[0]}",
+            where=where,
+            fix="pass the slices of one stack: scouts and other planes belong into folders of their own",
+        )
+    x_axis, y_axis = axes.mean(0)[:3], axes.mean(0)[3:]
+    direction = _square_axes(x_axis, y_axis, where)
+    along = positions_mm @ direction[:, 2]
+    order = [int(row) for row in np.argsort(along, kind="stable")]
+    _check_steps(along[order], [names[row] for row in order], where)
+    first, last = positions_mm[order[0]], positions_mm[order[-1]]
+    step = float((along[order[-1]] - along[order[0]]) / (len(order) - 1))
+    aside = np.linalg.norm(direction[:, :2].T @ (last - first)) / (along[order[-1]] - along[order[0]])
+    if aside > _SHEAR:
+        raise ScopeRegError(
+            f"the slices are shifted sideways by {aside:.3f} mm per mm: the volume is sheared (a tilted gantry)",
+            where=where,
+            fix="resample it to a square grid first, for example with 3D Slicer or dcm2niix",
+        )
+    return Stack(order, first, direction, step)
+
+
+def _square_axes(x_axis: Array, y_axis: Array, where: str) -> Array:
+    """Axes x, y, z as columns: the nearest square ones, as headers round them."""
+    lengths = np.linalg.norm([x_axis, y_axis], axis=1)
+    if np.abs(lengths - 1).max() > _SKEW or abs(float(x_axis @ y_axis)) > _SKEW:
+        raise ScopeRegError(
+            f"rows and columns are no directions at right angles: {np.round(x_axis, 4)} and {np.round(y_axis, 4)}",
+            where=where,
+            fix="export the images again",
+        )
+    left, _, right = np.linalg.svd(np.stack([x_axis, y_axis, np.cross(x_axis, y_axis)], 1))
+    direction: Array = left @ right
+    return direction
+
+
+def _check_steps(along: Array, names: Sequence[str], where: str) -> None:
+    steps = np.diff(along)
+    usual = float(np.median(steps))
+    same = np.flatnonzero(steps < max(_ROUNDING_MM / 2, 0.01 * usual))
+    if len(same):
+        one, other = names[same[0]], names[same[0] + 1]
+        raise ScopeRegError(
+            f"{len(same)} slices lie where another one does: {one} and {other}",
+            where=where,
+            fix="keep one of several copies, phases or time points",
+        )
+    uneven = np.abs(steps - usual)
+    worst = int(uneven.argmax())
+    if uneven[worst] > max(_UNEVEN * usual, _ROUNDING_MM):
+        raise ScopeRegError(
+            f"slices are missing or uneven: {names[worst]} and {names[worst + 1]} are {steps[worst]:.3g} mm apart, "
+            f"most are {usual:.3g} mm",
+            where=where,
+            fix="copy the whole series again",
+        )

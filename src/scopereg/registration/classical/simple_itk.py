@@ -16,7 +16,7 @@ import torch
 
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
-from scopereg.io.volumes import itk_image, to_itk
+from scopereg.io.placement import itk_image, to_itk
 from scopereg.registration.classical.placement import Placement, gave_up, place
 from scopereg.registration.result import Result
 

@@ -11,6 +11,7 @@ export class Link {
     this.to = to;
     this.wait = FIRST_WAIT_MS;
     this.socket = null;
+    this.told = false; // that it needs another token
   }
 
   open() {
@@ -24,9 +25,18 @@ export class Link {
     this.socket.onmessage = (event) => this.take(event.data);
     this.socket.onclose = () => {
       this.to.status("lost");
+      this.explain();
       setTimeout(() => this.open(), this.wait);
       this.wait = Math.min(2 * this.wait, LONGEST_WAIT_MS);
     };
+  }
+
+  // A server that was started anew has another token, and says so; the web socket alone does not tell.
+  async explain() {
+    const answer = await fetch("api/state", { cache: "no-store" }).catch(() => null);
+    if (!answer || answer.status !== 401 || this.told) return;
+    this.told = true;
+    this.to.notice("error", "scopereg was started anew: open the link that it printed.");
   }
 
   // What cannot be understood is no reason to stand still: a new connection begins anew.

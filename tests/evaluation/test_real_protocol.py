@@ -13,9 +13,9 @@ from torch import Tensor
 from scopereg.cli import main
 from scopereg.data.tracked import held_out_blocks, real_case, start_poses
 from scopereg.errors import ScopeRegError
+from scopereg.evaluation.real_protocol import evaluate_sweep, part_shape, seen_shape, sweep_case
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings
-from scopereg.evaluation.sweeps import evaluate_sweep, part_shape, seen_shape, sweep_case
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.sweeps import TrackedSweep

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scopereg.evaluation.speed.floor import Ceilings, StageTime
-from scopereg.evaluation.speed.modes import PLANES, Mode
+from scopereg.evaluation.speed.modes import PLANES, SHIPPED, Mode
 from scopereg.io.files import write_sheet
 
 if TYPE_CHECKING:
@@ -152,8 +152,13 @@ def _notes(rows: Sequence[SpeedRow], facts: dict[str, Any]) -> list[str]:
         "that the rows took in turn; x publ.: frames per second over those of SCoPE-Reg as published, in the same run.",
         "GFLOPs: one multiply-add is one, as in the paper; scans, 9 per token, channel and state, in the next column.",
     ]
+    if any(row.form == SHIPPED for row in rows):
+        notes.append(
+            "Methods as shipped: from images in mm to a pose with its verdict; prepare ms until the first pose."
+        )
     precisions = dict.fromkeys((row.form, row.precision) for row in rows if row.precision is not None)
-    notes.append("Precision: " + ", ".join(f"{mode} {precision}" for mode, precision in precisions) + ".")
+    if precisions:
+        notes.append("Precision: " + ", ".join(f"{mode} {precision}" for mode, precision in precisions) + ".")
     if all(row.peak_mib is None for row in rows):
         notes.append("Memory is told on CUDA devices alone.")
     else:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
-from scopereg.evaluation.tables import Block, Cell, Column, Table
+from scopereg.evaluation.tables import Cell, Column, Table, TableBlock
 
 TableName = Literal["main", "capture", "ablation", "cost"]
 _LABELS = ("table", "dataset", "protocol", "magnitude", "resolution", "method", "source")
@@ -107,7 +107,7 @@ def published_block(
     protocol: str,
     magnitudes: Sequence[float],
     columns: Sequence[Column],
-) -> tuple[list[Block], list[str]]:
+) -> tuple[list[TableBlock], list[str]]:
     """The block to set below results with these columns, none where nothing was published, and the note to it."""
     near = published_dataset(dataset)
     rows = [row for magnitude in magnitudes for row in _published(table, near, magnitude)] if near else []
@@ -121,7 +121,7 @@ def published_block(
     if table == "capture":
         del facts["magnitude"]
     cells = _capture_rows(rows, columns) if table == "capture" else [_cells(row, columns) for row in rows]
-    return [Block(label, facts, cells)], [_note(dataset, protocol, str(near), under)]
+    return [TableBlock(label, facts, cells)], [_note(dataset, protocol, str(near), under)]
 
 
 def published_tables() -> list[Table]:
@@ -145,7 +145,7 @@ def _published(table: Literal["main", "capture"], dataset: str, magnitude: float
 
 def _alone(name: str, title: str, columns: list[Column], parts: Sequence[Sequence[PublishedRow]]) -> Table:
     blocks = [
-        Block(
+        TableBlock(
             f"{rows[0].resolution}²",
             {"dataset": rows[0].dataset, "protocol": rows[0].protocol, "source": rows[0].source},
             [_cells(row, columns) for row in rows],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scopereg.evaluation.published import TableName, is_published_dataset, published, published_dataset
+from scopereg.evaluation.published_numbers import TableName, is_published_dataset, published, published_dataset
 
 METRICS = (
     "mtre_mm",

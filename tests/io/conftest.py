@@ -1,0 +1,8 @@
+"""Helpers of these tests that are no tests themselves: mutations.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
