@@ -77,13 +77,13 @@ class Part(NamedTuple):
 def run(options: CalibrateOptions) -> int:
     """The verb: observe the frames of every dataset, fit once over all of them, write."""
     from scopereg.registration import model as models
-    from scopereg.registration.calibrate import calibrate, check_signs, observe, summary, together
+    from scopereg.registration.calibrate import calibrate, check_features, observe, summary, together
     from scopereg.registration.calibration import STAGES
 
     target = _target(options)
     # Without the calibration beside it, which may be of the weights before: a new one is made here.
     registrar = models.load(options.model, options.device, calibrated=False)
-    check_signs(registrar)
+    check_features(registrar)
     _check_datasets(options)
     output_folder(target.parent)
     parts = [_load(name, registrar, options) for name in options.dataset]

@@ -24,7 +24,7 @@ def one_of(words: Iterable[str]) -> str:
     return f"{{{','.join(words)}}}"
 
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # what a shell reports after Ctrl-C and after SIGTERM
 
 ProtocolName = Literal["honest", "paper"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]

@@ -12,8 +12,8 @@ from scopereg.data.store import VolumeSet
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.grid.folder import DATA
-from scopereg.grid.lock import locked
 from scopereg.grid.plan import Run
+from scopereg.io.lock import locked
 from scopereg.progress import counting
 
 _SIZE = "{size}"

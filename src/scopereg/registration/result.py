@@ -49,7 +49,9 @@ class Result:
     belongs: bool | None = None  # whether the frame is one of this volume at all; None where nobody can tell
     ok: bool | None = None  # whether to believe the pose; None likewise
     reason: str = ""  # why not
-    signs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # what the verdict rests on
+    features: dict[str, float] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # of quality: what the verdict rests on
     seen_from: Pose | None = None  # the middle of what a network was given, if that is not the whole volume
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
@@ -64,6 +66,11 @@ class Result:
     def without_images(self) -> Result:
         """Pose, verdict and how it was found: what can be kept of many frames, or sent to another process."""
         return replace(self, frame=None, volume=None, evidence=None, alternatives=())
+
+    def without_verdict(self) -> Result:
+        """The same where nobody knows what its quality features mean; then its confidence is that of its similarity."""
+        sure, none = confidence_of(self.similarity), math.nan
+        return replace(self, confidence=sure, expected_mm=none, bound_mm=none, belongs=None, ok=None, reason="")
 
     @property
     def verdict(self) -> str:
@@ -88,7 +95,7 @@ class Result:
             "belongs": self.belongs,
             "ok": self.ok,
             "reason": self.reason,
-            "signs": {name: _number(value) for name, value in self.signs.items()},
+            "signs": {name: _number(value) for name, value in self.features.items()},
             "timings_ms": self.timings_ms,
             "notes": list(self.notes),
         }

@@ -1,4 +1,4 @@
-"""Likeness: the blur is a Gaussian, and what is normalised no longer knows gain, offset or what was not seen."""
+"""Grey values: the blur is a Gaussian, and what is normalised no longer knows gain, offset or what was not seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from scopereg.registration.likeness import blur, gradients, normalise_locally
+from scopereg.registration.grey import blur, gradients, normalise_locally
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
