@@ -77,10 +77,10 @@ class ScopeReg(nn.Module):
 
     `weighted=False` fits all tokens alike (the variant `cwcd-kabsch`). `depth_stride=4` encodes twice the planes with
     the same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them
-    lies nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching` lets
-    the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as seen
-    from the pose before; 1 is published. Those after the first see `later_planes` encoded planes about the slice, or
-    all where that is 0.
+    lies nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching`
+    lets the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as
+    seen from the pose before; 1 is published. Those after the first see `later_planes` encoded planes about the slice,
+    or all where that is 0.
     """
 
     def __init__(
