@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 import scopereg
 from scopereg.cli import main
@@ -24,6 +23,7 @@ from scopereg.geometry import VoxelPoses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
 from scopereg.io.pictures import grey_pixels, png_bytes
+from scopereg.io.tensors import write_tensors
 from scopereg.networks import create
 from scopereg.networks.recipe import Batch
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
@@ -209,7 +209,7 @@ def test_a_base_that_changed_or_is_gone_is_explained(own_base: Path, settings: A
     with safe_open(moved, "pt") as file:
         header, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     tensors["encoder.slice_projection.linear.bias"] += 1
-    save_file(tensors, moved, header)
+    write_tensors(moved, tensors, header)
     with pytest.raises(ScopeRegError, match="weights are others by now"):
         load_network(path)
     moved.unlink()
@@ -225,7 +225,7 @@ def test_a_base_that_the_package_had_once_is_found_beside(adapted: tuple[Adaptat
         (tmp_path / "once.safetensors").write_bytes(place.read_bytes())
     header["base"] = json.dumps({**json.loads(header["base"]), "name": "once"})
     path = tmp_path / "a.safetensors"
-    save_file(tensors, path, header)
+    write_tensors(path, tensors, header)
     assert load_network(path).state_dict().keys() == load_network(adapted[1]).state_dict().keys()
     (tmp_path / "once.safetensors").unlink()
     with pytest.raises(ScopeRegError, match="changes of once, which is not there") as caught:
