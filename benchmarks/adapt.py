@@ -26,7 +26,7 @@ from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.sweeps import sweep_case
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, mtre_mm
 from scopereg.images import Volume
 from scopereg.io import write_volume

@@ -26,8 +26,8 @@ from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import around, start_poses
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.evaluation.reliability import auroc, auroc_interval, mean_of_surest
-from scopereg.evaluation.sweeps import sweep_case
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
 from scopereg.images import field_of_view
 from scopereg.io.files import write_sheet
@@ -35,7 +35,7 @@ from scopereg.io.sweeps import read_npz_sweep
 from scopereg.progress import counting, say
 from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together
 from scopereg.registration.calibration import STAGES, Calibration
-from scopereg.registration.likeness import blur
+from scopereg.registration.grey import blur
 from scopereg.registration.model import Registrar
 
 OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
@@ -201,7 +201,7 @@ def add_strangers(
 
 def part_of(found: Observed, rows: slice) -> Observed:
     """Some of the frames."""
-    signs, errors = ({stage: values[stage][rows] for stage in STAGES} for values in (found.signs, found.errors_mm))
+    signs, errors = ({stage: values[stage][rows] for stage in STAGES} for values in (found.features, found.errors_mm))
     return Observed(signs, errors, found.patients[rows])
 
 
@@ -222,10 +222,10 @@ def judge(seen: Seen) -> list[Judged]:
         every = together(parts)
         for stage in STAGES:
             for agreement in (False, True):
-                gauge = seen.calibration.gauge(stage, agreement)
-                columns = zip(every.signs[stage], every.errors_mm[stage], every.patients, strict=True)
+                known = seen.calibration.error_model(stage, agreement)
+                columns = zip(every.features[stage], every.errors_mm[stage], every.patients, strict=True)
                 for signs, error, patient in columns:
-                    verdict = gauge.judge(signs[: len(gauge.signs)].tolist())
+                    verdict = known.judge(signs[: len(known.features)].tolist())
                     place = (seen.name, calibrated_on, stage, agreement, kind, patient, float(error))
                     rows.append(Judged(*place, **vars(verdict)))
     return rows

@@ -40,7 +40,7 @@ from scopereg.data.splits import split_camus, split_patients
 from scopereg.data.store import VolumeSet
 from scopereg.data.tracked import around, start_poses
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.sweeps import sweep_case
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.read_image import read_image
 from scopereg.io.sweeps import read_npz_sweep

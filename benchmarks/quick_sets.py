@@ -96,7 +96,8 @@ def write_set(path: Path, made: DevelopmentSet) -> None:
 def read_set(path: Path) -> DevelopmentSet:
     """The set that `write_set` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: of a damaged archive NumPy would leave the file open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             rows = [[torch.from_numpy(file[f"{k}.{part}"]) for part in _PARTS] for k in range(len(head["cases"]))]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

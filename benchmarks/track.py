@@ -24,7 +24,7 @@ import torch
 from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.sweeps import sweep_case
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.geometry import SUCCESS_MM, Pose, VoxelPoses, target_points
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.files import write_sheet

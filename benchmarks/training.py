@@ -31,7 +31,8 @@ from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.recipe import Batch
 from scopereg.provenance import device_name, library_versions
-from scopereg.training.module import channels_last, create_network
+from scopereg.training.loop import channels_last
+from scopereg.training.network import create_network
 from scopereg.training.settings import TrainSettings
 from scopereg.training.source import FrameSource
 from scopereg.training.step import CapturedStep, PlainStep, Weights

@@ -31,8 +31,8 @@ from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
 from scopereg.data.worlds import WorldRanges
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import load_network, read_facts, save_network
-from scopereg.training.fitting import MODEL, Machine, train_worlds
-from scopereg.training.module import PoseTraining, network_options
+from scopereg.training.fitting import MODEL, Machine, Training, train_worlds
+from scopereg.training.network import network_options
 from scopereg.training.parts import measure_statistics, norms_of
 from scopereg.training.presets import preset
 from scopereg.training.settings import from_plain
@@ -82,7 +82,7 @@ def main() -> None:
     sets = load_quick_sets(given.sets)
     before = minutes_of(given.start)
 
-    def watch(module: PoseTraining) -> None:
+    def watch(module: Training) -> None:
         errors = quick_errors(module.average, sets, module.device)
         minutes = before + module.state.seconds / 60
         append_curve(given.output / CURVE, errors, "universal", module.state.step, f"{minutes:.2f}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from scopereg.evaluation.sweeps import sweep_case
+from scopereg.evaluation.real_protocol import sweep_case
 from scopereg.geometry import SUCCESS_MM
 from scopereg.images import pose_from_voxels
 from scopereg.io.files import write_sheet

@@ -31,7 +31,7 @@ import scopereg
 from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import FrameResult
-from scopereg.evaluation.runner import EvaluateSettings, Journal, Origin, case_rows, images_of, locate_case
+from scopereg.evaluation.runner import EvaluateSettings, Origin, RowJournal, case_rows, images_of, locate_case
 from scopereg.evaluation.statistics import mean_interval, success_rate, tail
 from scopereg.geometry import SUCCESS_MM, VoxelPoses
 from scopereg.images import centre_pose
@@ -176,7 +176,7 @@ def frame_rows(
     path = folder / f"{chosen.name}-pm{chosen.magnitude:g}-{contestant.name.replace(':', '-')}-{key}.journal"
     if options.again:
         path.unlink(missing_ok=True)
-    journal = Journal(path, facts)
+    journal = RowJournal(path, facts)
     done = journal.cases
     protocol: Any = "real" if chosen.name == "liver" else "honest"
     settings = EvaluateSettings(protocol=protocol, magnitude=chosen.magnitude, seed=options.seed)

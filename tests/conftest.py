@@ -18,7 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Modules that carry the shapes of tensors in their signatures. Before any of them is imported: each call is checked.
-SHAPED = ["geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "evaluation.metrics"]
+SHAPED = [
+    *("geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "geometry.steps"),
+    *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
+    "evaluation.metrics",
+]
 jaxtyping.install_import_hook(
     [f"scopereg.{name}" for name in SHAPED],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int may stand for a float

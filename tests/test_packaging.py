@@ -77,7 +77,7 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
 
 
 LIGHT = [
-    *(f"scopereg.training.{name}" for name in ("settings", "source", "step", "module", "validation", "worlds")),
+    *(f"scopereg.training.{name}" for name in ("settings", "source", "step", "loop", "validation", "worlds")),
     *(f"scopereg.training.{name}" for name in ("task", "fitting")),
     *("universal", "quick_sets", "training"),  # benchmarks that run beside the training, on the same machines
 ]
@@ -91,7 +91,7 @@ def not_imported() -> dict[str, str]:
     """
     absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
     code = (
-        "import json, sys, traceback, pytorch_lightning\n"
+        "import json, sys, traceback, lightning_fabric\n"
         f"sys.modules.update(dict.fromkeys({absent!r}))\n"
         f"sys.path.append({str(ROOT / 'benchmarks')!r})\n"
         "failed = {}\n"
@@ -115,7 +115,7 @@ def test_importing_the_training_needs_lightning_and_safetensors_besides(
 
 def test_training_without_lightning_tells_what_to_install() -> None:
     code = (
-        "import sys\nsys.modules['pytorch_lightning'] = None\nfrom scopereg.cli import main\nsys.exit(main(['train']))"
+        "import sys\nsys.modules['lightning_fabric'] = None\nfrom scopereg.cli import main\nsys.exit(main(['train']))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2

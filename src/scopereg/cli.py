@@ -15,7 +15,7 @@ from io import StringIO
 from types import ModuleType
 from typing import Any, NamedTuple, get_type_hints
 
-from scopereg import __version__
+from scopereg import __version__, interruption
 from scopereg.errors import ScopeRegError, did_you_mean
 
 
@@ -150,13 +150,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def status_of(work: Callable[[], int]) -> int:
     """The exit status of some work; what went wrong is said in words."""
     try:
-        return work()
+        with interruption.termination():
+            return work()
     except ScopeRegError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        name = interruption.name_of(stop)
+        print("interrupted" if name == "SIGINT" else f"ended by {name}", file=sys.stderr)
+        return interruption.status_of(name)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_signs import synthetic
+from synthetic_features import synthetic
 
 import scopereg
 from scopereg.cli import main
@@ -23,7 +23,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import read_calibration
-from scopereg.registration.confidence import SIGNS
+from scopereg.registration.confidence import QUALITY_FEATURES
 from scopereg.registration.model import Registrar
 from scopereg.registration.working_grid import KnownSizes
 
@@ -38,9 +38,9 @@ def echo() -> Registrar:
 def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
     volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
     seen = calibrate.observe_case(echo, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
-    assert seen.signs["network"].shape == seen.signs["refined"].shape == (2, len(SIGNS))
-    assert (seen.signs["network"][:, [0, 1, 2, 5]] == seen.signs["refined"][:, [0, 1, 2, 5]]).all()
-    assert (seen.signs["network"][:, 3:5] != seen.signs["refined"][:, 3:5]).all()
+    assert seen.features["network"].shape == seen.features["refined"].shape == (2, len(QUALITY_FEATURES))
+    assert (seen.features["network"][:, [0, 1, 2, 5]] == seen.features["refined"][:, [0, 1, 2, 5]]).all()
+    assert (seen.features["network"][:, 3:5] != seen.features["refined"][:, 3:5]).all()
     assert (seen.errors_mm["network"] > 0).all()
     assert seen.patients == ("one", "one")
 
@@ -63,7 +63,9 @@ def test_the_verb_writes_a_calibration_of_the_model(
     made = read_calibration(target)
     made.check_model(echo.fingerprint, target)
     assert made.made_on["frames"] == 120
-    ratio = made.gauge("refined", True).expected_mm([0.0] * 6) / made.gauge("network", True).expected_mm([0.0] * 6)
+    ratio = made.error_model("refined", True).expected_mm([0.0] * 6) / made.error_model("network", True).expected_mm(
+        [0.0] * 6
+    )
     assert ratio == pytest.approx(0.5, rel=1e-3)
 
 
@@ -115,7 +117,7 @@ def test_one_calibration_rests_on_several_datasets(
     assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
     assert made.synthetic
     alone = calibrate.calibrate(echo, seen(echo, small("echo")), {})
-    pooled, own = (one.gauge("network", False).expected_mm([0.0] * 5) for one in (made, alone))
+    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, alone))
     assert own < pooled < 3 * own
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
         assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2

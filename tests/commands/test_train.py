@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_from_files_to_weights(tree: Path, tmp_path: Path, capfd: pytest.Capture
     )
     found = load_network(output / "model.safetensors")(torch.rand(1, *SHAPE[1:]), torch.rand(1, *SHAPE))
     assert found.rotation.shape == (1, 3, 3)
-    assert {path.name for path in output.iterdir()} == {"model.safetensors", "last.ckpt", "run.json", "log"}
+    assert {path.name for path in output.iterdir()} == {"model.safetensors", "last.ckpt", "run.json", "log", "data"}
     (tmp_path / "usual").touch()
     modes = {path.stat().st_mode for path in (output / "model.safetensors", output / "last.ckpt", tmp_path / "usual")}
     assert len(modes) == 1
@@ -75,16 +76,17 @@ def test_from_files_to_weights(tree: Path, tmp_path: Path, capfd: pytest.Capture
 def test_an_interrupted_run_says_how_to_go_on_and_does(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scopereg.training.module import PoseTraining
+    from scopereg.training.loop import Loop
 
-    output, step = tmp_path / "out", PoseTraining.training_step
+    output, step = tmp_path / "out", Loop._step
 
-    def asked_to_stop(module: PoseTraining, batch: Any, index: int) -> None:
-        step(module, batch, index)
-        module.stop_asked = module.state.step == 3
+    def asked_to_stop(loop: Loop) -> None:
+        step(loop)
+        if loop.state.step == 3:
+            loop.stop.signal = signal.SIGINT
 
     with monkeypatch.context() as patch:
-        patch.setattr(PoseTraining, "training_step", asked_to_stop)
+        patch.setattr(Loop, "_step", asked_to_stop)
         patch.setattr("sys.argv", ["/somewhere/scopereg", "train", "folder"])
         assert train(tree, output, "--epochs", "4") == 130
     said = capsys.readouterr().out

@@ -19,7 +19,7 @@ from scopereg.data.worlds.sweep import draw_sweep
 from scopereg.data.worlds.world import draw_poses, draw_tissue
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, inside_fraction, sample_slice
-from scopereg.registration.likeness import similarity_at
+from scopereg.registration.grey import similarity_at
 
 SHAPE = (24, 48, 64)
 EASY = WorldRanges().eased(0.0)

@@ -22,7 +22,7 @@ from scopereg.cli import main, parse
 from scopereg.commands import bench as verb
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.speed import bench
-from scopereg.evaluation.speed.bench import Timing
+from scopereg.evaluation.speed.bench import TimedMode
 from scopereg.evaluation.speed.floor import USES
 from scopereg.evaluation.speed.modes import Mode, Runnable, Setting
 
@@ -255,7 +255,7 @@ def test_a_clock_that_slows_down_favours_no_row(fake: Fake, clock: Clock) -> Non
 
 
 def test_speed_is_the_median_of_blocks_and_latency_of_all_calls() -> None:
-    found = Timing(Mode("scope-reg", "whole"), Setting(16, CPU))
+    found = TimedMode(Mode("scope-reg", "whole"), Setting(16, CPU))
     found.blocks = [[0.01] * 4, [0.1] * 2, [0.02] * 3]
     row = found.row(first_fps=25.0)
     assert row.fps == pytest.approx(50.0)

@@ -23,8 +23,8 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import FrameResult, read_results
 from scopereg.evaluation.runner import (
     EvaluateSettings,
-    Journal,
     Origin,
+    RowJournal,
     case_rows,
     evaluate,
     file_name,
@@ -162,9 +162,9 @@ def test_a_whole_file_is_left_alone_and_another_run_does_not_mix_with_it(tmp_pat
 
 
 def test_a_journal_of_other_settings_is_refused(tmp_path: Path) -> None:
-    Journal(tmp_path / "x.journal", {"seed": 1})
+    RowJournal(tmp_path / "x.journal", {"seed": 1})
     with pytest.raises(ScopeRegError, match="another seed"):
-        Journal(tmp_path / "x.journal", {"seed": 2})
+        RowJournal(tmp_path / "x.journal", {"seed": 2})
 
 
 def test_examples_do_not_depend_on_what_else_is_in_the_set() -> None:

@@ -90,7 +90,7 @@ def test_a_frame_alone_is_found_alike_to_the_last_bit(
     assert found.pose.matrix.tolist() == wanted.pose.matrix.tolist()
     for part in ("similarity", "confidence", "expected_mm", "bound_mm", "belongs", "ok", "reason", "method"):
         assert same(getattr(found, part), getattr(wanted, part)), part
-    assert found.signs == wanted.signs
+    assert found.features == wanted.features
     volume, (frame,) = runner.images_of(examples, volumes.spacing_mm)
     _, translation = pose_to_voxels(wanted.pose, frame, volume)
     assert (row.found_tx, row.found_ty, row.found_tz) == tuple(float(f"{number:.6g}") for number in translation)

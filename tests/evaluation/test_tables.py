@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from scopereg.evaluation.tables import Block, Cell, Column, Table, csv_text, latex, markdown, number
+from scopereg.evaluation.tables import Cell, Column, Table, TableBlock, csv_text, latex, markdown, number
 
 NAN = math.nan
 
@@ -23,13 +23,13 @@ TABLE = Table(
         Column("n", "n", "d", "high"),
     ],
     [
-        Block("first", {"source": "here"}, [
+        TableBlock("first", {"source": "here"}, [
             [Cell("a_b|*"), Cell(1.004, 0.1), Cell(3e-9), Cell(3)],
             [Cell("[x]"), Cell(0.999, 0.2, missing=2), Cell(0.04), Cell(3)],
             [Cell("c"), Cell(NAN), Cell(1.0), Cell(2)],
             [Cell("d"), Cell(-5.0, interval=(-5.5, 0.25), contends=False), Cell(), Cell()],
         ]),
-        Block("second", {"source": "there"}, [[Cell("e"), Cell(0.5), Cell(), Cell(9)]]),
+        TableBlock("second", {"source": "there"}, [[Cell("e"), Cell(0.5), Cell(), Cell(9)]]),
     ],
     ["costs < 5 $ & more"],
 )  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_grid_runs_where_little_is_installed(write_plan: Write, data: Path, ou
     plan = write_plan(methods={"identity": None, "cross-attention-heads": {"batch": 4, "validate_every": 2}})
     absent = ("SimpleITK", "tyro", "ray", "rich", "scipy", "pydicom", "matplotlib", "pandas", "skimage")
     code = (
-        f"import sys, pytorch_lightning\nsys.modules.update(dict.fromkeys({absent!r}))\n"
+        f"import sys, lightning_fabric\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         "from scopereg.cli import main\nsys.exit(main(['grid', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", code, str(plan), "--data", str(data), "-o", str(output)]

@@ -17,11 +17,11 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import read_results
 from scopereg.grid import work
 from scopereg.grid.folder import RunFolder
-from scopereg.grid.lock import holder, locked
 from scopereg.grid.measure import facts_of
 from scopereg.grid.plan import Run, expand
 from scopereg.grid.reading import read_plan
 from scopereg.grid.work import Place, attempt, do_run
+from scopereg.io.lock import holder, locked
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 
@@ -50,7 +50,7 @@ def test_only_some_cases(write_plan: Write, data: Path, output: Path) -> None:
 def test_a_run_that_another_process_works_on_is_left_to_it(write_plan: Write, data: Path, output: Path) -> None:
     run = only_identity(write_plan)
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom scopereg.grid.lock import locked\n"
+        "import sys, time\nfrom pathlib import Path\nfrom scopereg.io.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
     )
     folder = RunFolder(run, output)

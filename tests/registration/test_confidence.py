@@ -1,4 +1,4 @@
-"""Confidence: signs that move the right way, bounds that hold, verdicts in words, calibrations that fit their model."""
+"""Confidence: quality features that move the right way, bounds that hold, verdicts, calibrations that fit a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from synthetic_signs import synthetic
+from synthetic_features import synthetic
 
 import scopereg
 from scopereg.cli import main
@@ -25,12 +25,12 @@ from scopereg.networks import create
 from scopereg.networks.streaming import Located
 from scopereg.networks.weights import save_network
 from scopereg.registration import model as models
-from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration, signs_of
+from scopereg.registration.calibration import Calibration, features_of, fingerprint, path_beside, read_calibration
 from scopereg.registration.confidence import (
     CHANGES,
-    SIGNS,
-    Gauge,
-    Witness,
+    QUALITY_FEATURES,
+    ErrorModel,
+    QualityFeatures,
     conformal_quantile,
     fit,
     in_first_half,
@@ -62,21 +62,22 @@ def images_of(patient: phantom.Phantom, count: int = 2) -> torch.Tensor:
     return patient.acquire(*sample_poses(count, 5, SHAPE, torch.Generator().manual_seed(0)), seed=0).images
 
 
-def example(agreement: bool = True) -> Gauge:
-    names = signs_of(agreement)
+def example(agreement: bool = True) -> ErrorModel:
+    names = features_of(agreement)
     return fit(names, *synthetic(400, 1, names))
 
 
 def example_calibration(model: str, made_on: dict[str, Any] | None = None) -> Calibration:
-    gauges = {f"{s}{a}": example(bool(a)) for s in ("network", "refined") for a in ("", "+agreement")}
-    return Calibration(model, made_on or {"dataset": "synthetic"}, gauges)
+    made = {f"{s}{a}": example(bool(a)) for s in ("network", "refined") for a in ("", "+agreement")}
+    return Calibration(model, made_on or {"dataset": "synthetic"}, made)
 
 
-def test_signs_tell_own_frames_from_strangers(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_quality_features_tell_own_frames_from_others(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     session = echo.prepare(patients[0].volume, agreement=True)
     noise = torch.rand(2, *SHAPE[1:], generator=torch.Generator().manual_seed(0))
     kinds = [images_of(patients[0]), images_of(patients[1]), noise]
-    own, other, nothing = (dict(zip(SIGNS, session.examine(images).signs.mean(0), strict=True)) for images in kinds)
+    means = [session.examine(images).features.mean(0) for images in kinds]
+    own, other, nothing = (dict(zip(QUALITY_FEATURES, mean, strict=True)) for mean in means)
     for name in ("coarse", "medium", "mass"):
         assert own[name] > other[name], name
         assert own[name] > nothing[name], name
@@ -90,10 +91,10 @@ def test_likeness_is_greatest_where_the_frame_lies(patients: list[phantom.Phanto
     true = VoxelPoses(poses.rotation.float(), poses.translation.float())
     beside = VoxelPoses(true.rotation, true.translation + 4)
     away = VoxelPoses(true.rotation, true.translation + 500)
-    witness = Witness(patients[0].volume.array, patients[0].spacing_mm)
+    quality = QualityFeatures(patients[0].volume.array, patients[0].spacing_mm)
     images = images_of(patients[0])
-    assert (witness.likeness(images, true) > witness.likeness(images, beside)).all()
-    assert (witness.likeness(images, away) == -1).all()
+    assert (quality.at_poses(images, true) > quality.at_poses(images, beside)).all()
+    assert (quality.at_poses(images, away) == -1).all()
 
 
 def test_a_shift_of_the_frame_is_undone_before_poses_are_compared(patients: list[phantom.Phantom]) -> None:
@@ -105,14 +106,14 @@ def test_a_shift_of_the_frame_is_undone_before_poses_are_compared(patients: list
     (turn,), (place,) = sample_poses(1, 5, SHAPE, torch.Generator().manual_seed(1))
     shifts = torch.tensor([(0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 3, 0), (-3, 0, 0)]).float()
     places = place.float() - shifts @ turn.float().T  # where a perfect network puts them
-    witness = Witness(patients[0].volume.array, 0.5)
+    quality = QualityFeatures(patients[0].volume.array, 0.5)
 
     def spread(translation: torch.Tensor) -> float:
         rows = len(translation)
         found = Located(
             turn.float().repeat(rows, 1, 1), translation, torch.ones(rows), torch.zeros(0), torch.ones(rows, 4)
         )
-        return mm_of(float(witness.signs(images, found)[0, -1]))
+        return mm_of(float(quality.of(images, found)[0, -1]))
 
     assert spread(places) == pytest.approx(0, abs=1e-3)
     one_off = places + torch.tensor([0, 0, 0, 0, 1.0])[:, None] * torch.tensor([8.0, 0, 0])
@@ -125,8 +126,8 @@ def test_the_bound_holds_for_new_frames_and_few_of_them_are_flagged() -> None:
     close = errors <= 3
     verdicts, covered = [], []
     for seed in range(20):
-        gauge = fit(SIGNS, *synthetic(400, seed))
-        found = [gauge.judge(row.tolist()) for row in signs]
+        known = fit(QUALITY_FEATURES, *synthetic(400, seed))
+        found = [known.judge(row.tolist()) for row in signs]
         covered.append(np.mean([e <= v.bound_mm for e, v in zip(errors, found, strict=True)]))
         verdicts += found
     assert 0.935 <= np.mean(covered) <= 0.97
@@ -149,11 +150,11 @@ def test_patients_stay_together_and_few_are_refused() -> None:
     assert (half[0], half[1]) == (half[2], half[4])
     assert half.sum() in (3, 4)
     with pytest.raises(ScopeRegError, match="too few"):
-        fit(SIGNS, *synthetic(30, 0))
+        fit(QUALITY_FEATURES, *synthetic(30, 0))
 
 
 def test_thinned_scores_are_no_less_cautious() -> None:
-    many = fit(SIGNS, *synthetic(4000, 1))
+    many = fit(QUALITY_FEATURES, *synthetic(4000, 1))
     assert len(many.scores) == 200
     assert list(many.scores) == sorted(many.scores)
     signs, errors, _ = synthetic(4000, 3)
@@ -161,7 +162,7 @@ def test_thinned_scores_are_no_less_cautious() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sign", "words"),
+    ("feature", "words"),
     [
         ("residual", "does not lie in a plane: 148.4 mm"),
         ("mass", "found little of the frame"),
@@ -170,35 +171,35 @@ def test_thinned_scores_are_no_less_cautious() -> None:
         ("spread", "moves by 54.5 mm when gain or place"),
     ],
 )
-def test_a_stranger_gets_a_reason(sign: str, words: str) -> None:
-    gauge = replace(example(), scale=(1.0,) * len(SIGNS), limits=dict.fromkeys(STRANGE, 0.0))
-    signs = [0.0] * len(SIGNS)
-    signs[SIGNS.index(sign)] = STRANGE[sign]
-    verdict = gauge.judge(signs)
+def test_a_frame_out_of_distribution_gets_a_reason(feature: str, words: str) -> None:
+    known = replace(example(), scale=(1.0,) * len(QUALITY_FEATURES), limits=dict.fromkeys(STRANGE, 0.0))
+    features = [0.0] * len(QUALITY_FEATURES)
+    features[QUALITY_FEATURES.index(feature)] = STRANGE[feature]
+    verdict = known.judge(features)
     assert words in verdict.reason
     assert (verdict.belongs, verdict.ok, verdict.confidence) == (False, False, 0.0)
 
 
 def test_a_frame_that_belongs_may_still_be_too_unsure() -> None:
-    gauge = example()
-    fine = gauge.judge(list(gauge.centre))
+    known = example()
+    fine = known.judge(list(known.centre))
     assert (fine.ok, fine.reason) == (True, "")
     assert 0.8 <= fine.confidence < 1 < fine.bound_mm / fine.expected_mm
-    unsure = replace(gauge, offset=gauge.offset + 1.0).judge(list(gauge.centre))
+    unsure = replace(known, offset=known.offset + 1.0).judge(list(known.centre))
     assert (unsure.belongs, unsure.ok) == (True, False)
     assert 0 < unsure.confidence < 0.8
     assert "an error above 3 mm is too likely" in unsure.reason
-    lost = gauge.judge([math.nan] * len(SIGNS))
+    lost = known.judge([math.nan] * len(QUALITY_FEATURES))
     assert (lost.ok, lost.confidence) == (False, 0.0)
     assert "nothing of the frame" in lost.reason
-    assert math.isfinite(gauge.judge([1e9] * len(SIGNS)).bound_mm)
+    assert math.isfinite(known.judge([1e9] * len(QUALITY_FEATURES)).bound_mm)
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
     made = example_calibration("abc")
     again = read_calibration(made.save(tmp_path / "a.calibration.json"))
     assert again == made
-    assert again.gauge("refined", True).signs == SIGNS
+    assert again.error_model("refined", True).features == QUALITY_FEATURES
     assert [path.name for path in tmp_path.iterdir()] == ["a.calibration.json"]
 
 
@@ -258,7 +259,7 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
     made_on = model.calibration.made_on
     data, frames = ("echo + prostate + abdomen + worlds", 480) if name == "universal" else (name, 240)
     assert (made_on["dataset"], made_on["protocol"], made_on["frames"]) == (data, "honest", frames)
-    usual = model.calibration.gauge("network", False)
+    usual = model.calibration.error_model("network", False)
     assert len(usual.scores) >= 100
     verdict = usual.judge(list(usual.centre))
     assert verdict.belongs
@@ -268,7 +269,7 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
 def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
     plain = replace(echo, calibration=None).prepare(patients[0].volume).register(frame)
-    assert (plain.ok, plain.reason, plain.verdict, plain.signs) == (None, "", "", {})
+    assert (plain.ok, plain.reason, plain.verdict, plain.features) == (None, "", "", {})
     assert plain.confidence == pytest.approx(max(plain.similarity, 0))
     assert "expected" not in str(plain)
     assert plain.facts["expected_mm"] is None
@@ -276,16 +277,16 @@ def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: lis
         session = echo.prepare(patients[0].volume, agreement=agreement)
         judged = session.register(frame)
         assert np.abs(judged.pose.matrix - plain.pose.matrix).max() < 1e-3
-        assert tuple(judged.signs) == signs_of(agreement)
+        assert tuple(judged.features) == features_of(agreement)
         assert 0 < judged.expected_mm < judged.bound_mm
         assert judged.verdict in str(judged)
         assert json.loads(json.dumps(judged.facts, allow_nan=False))["ok"] is judged.ok
-        assert session.locate(frame.array[None]).signs.shape == (1, 0)
+        assert session.locate(frame.array[None]).features.shape == (1, 0)
 
 
 def test_a_pose_beyond_those_of_the_calibration_is_not_ok() -> None:
     made = example_calibration("model", {"dataset": "synthetic", "magnitude": 10.0})
-    fine = [*made.gauge("network", False).centre]
+    fine = [*made.error_model("network", False).centre]
     turned = rotation_from_euler_deg(torch.tensor([0.0, -14.0, 3.0]))
     for rotation, shift, inside in (
         (torch.eye(3), torch.tensor([10.0, -10.9, 0.0]), True),
@@ -293,10 +294,10 @@ def test_a_pose_beyond_those_of_the_calibration_is_not_ok() -> None:
         (turned, torch.zeros(3), False),
     ):
         verdict = made.judge("network", fine, rotation, shift)
-        gauged = made.gauge("network", False).judge(fine)
-        assert gauged.ok
+        judged = made.error_model("network", False).judge(fine)
+        assert judged.ok
         assert verdict.ok is inside
-        assert replace(verdict, ok=True, reason="") == gauged  # nothing else changes
+        assert replace(verdict, ok=True, reason="") == judged  # nothing else changes
     assert "14 voxels or degrees off the middle of the volume, and errors are known up to 10" in verdict.reason
     unknown = example_calibration("model").judge("refined", fine, turned, torch.zeros(3))  # as older files are
     assert unknown.ok
@@ -310,11 +311,11 @@ def test_noise_is_not_ok(echo: Registrar, patients: list[phantom.Phantom]) -> No
     assert result.reason
 
 
-def test_networks_without_signs_say_so(tmp_path: Path, patients: list[phantom.Phantom]) -> None:
+def test_networks_without_quality_features_say_so(tmp_path: Path, patients: list[phantom.Phantom]) -> None:
     torch.manual_seed(0)
     path = save_network(create("tri-plane"), tmp_path / "other.safetensors", name="tri-plane")
     other = scopereg.load(path, device="cpu")
-    with pytest.raises(ScopeRegError, match="shows no signs"):
+    with pytest.raises(ScopeRegError, match="tells no quality features"):
         other.prepare(patients[0].volume).examine(images_of(patients[0]))
     assert main(["calibrate", str(path), "echo", "--device", "cpu"]) == 2
 
@@ -325,8 +326,8 @@ def test_a_refined_pose_is_judged_anew(case: Case) -> None:
     (plain,) = locator.prepared.before.locate([case.frames[0]], [None])  # type: ignore[attr-defined]
     assert not isinstance(plain, ScopeRegError)
     assert refined.ok is not None
-    assert refined.signs["medium"] > plain.signs["medium"]
-    assert refined.signs["mass"] == pytest.approx(plain.signs["mass"], abs=1e-3)
+    assert refined.features["medium"] > plain.features["medium"]
+    assert refined.features["mass"] == pytest.approx(plain.features["mass"], abs=1e-3)
     assert refined.expected_mm != plain.expected_mm
 
 
@@ -341,7 +342,7 @@ def test_the_command_tells_what_to_think_of_the_pose(
     assert "expected error" in said
     record = json.loads((tmp_path / "pose.json").read_text())["result"]
     assert record["expected_mm"] > 0
-    assert tuple(record["signs"]) == signs_of(agreement=False)
+    assert tuple(record["signs"]) == features_of(agreement=False)
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
@@ -378,12 +379,12 @@ def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: lis
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_a_gpu_s_session_sees_the_same_signs(patients: list[phantom.Phantom]) -> None:
+def test_a_gpu_s_session_sees_the_same_quality_features(patients: list[phantom.Phantom]) -> None:
     images = images_of(patients[0])
     cpu, gpu = (scopereg.load("echo", device=d).prepare(patients[0].volume, agreement=True) for d in ("cpu", "cuda"))
-    wanted = cpu.examine(images).signs
+    wanted = cpu.examine(images).features
     for _ in range(2):  # recorded, then replayed
-        torch.testing.assert_close(gpu.examine(images).signs, wanted, rtol=0.02, atol=0.05)
+        torch.testing.assert_close(gpu.examine(images).features, wanted, rtol=0.02, atol=0.05)
     frames = [Frame(image, spacing_mm=patients[0].spacing_mm) for image in images]
     for one, other in zip(gpu.register_all(frames), cpu.register_all(frames), strict=True):
         assert one.expected_mm == pytest.approx(other.expected_mm, rel=0.05)

@@ -8,13 +8,16 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from plain_refinement import refine_plainly
 from torch import Tensor
 
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, invert_poses, rotation_from_euler_deg, sample_slice
+from scopereg.geometry.steps import moved, solve_positive
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.registration.refine import WIDE, Level, RefineOptions, Refiner, _moved, _Problem, _solve, refine_pose
+from scopereg.registration.grey import WIDE, Grey, GreyVolume, Level, RefineOptions
+from scopereg.registration.refine import Refiner, _with_start, refine_pose
 
 INFINITE = float("inf")
 
@@ -57,17 +60,29 @@ def test_slices_of_the_volume_are_found_to_a_fraction_of_a_voxel() -> None:
     assert (found.similarity > 0.9).all()  # not 1: the frame's surroundings are its plane, the volume's are not
 
 
+@pytest.mark.parametrize("options", [RefineOptions(), WIDE, RefineOptions(spread=INFINITE)])
+def test_likeness_and_loop_give_the_bits_of_a_refinement_in_one_piece(options: RefineOptions) -> None:
+    """What they share with a refinement by another likeness changes nothing of this one."""
+    speckled = frames() + 0.1 * torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    found = Refiner(volume(), Grey(options)).refine(speckled, START)
+    poses, similarity, used = refine_plainly(volume(), speckled, START, options)
+    assert torch.equal(found.poses.rotation, poses.rotation)
+    assert torch.equal(found.poses.translation, poses.translation)
+    assert torch.equal(found.similarity, similarity)
+    assert found.iterations == int(used.max()) > 3
+
+
 def test_likeness_is_the_similarity_of_each_level_and_moves_nothing() -> None:
     """Levels without iterations are for this; a refinement with them leaves poses where they are."""
     levels = tuple(level._replace(iterations=0) for level in RefineOptions().levels)
-    still = Refiner(volume(), RefineOptions(levels=levels))
-    found = still.refine(frames(), START)
+    still = Grey(RefineOptions(levels=levels))
+    found = Refiner(volume(), still).refine(frames(), START)
     assert torch.equal(found.poses.translation, START.translation)
     assert found.iterations == 0
-    likeness = still.likeness(frames(), START)
+    likeness = still.prepare(volume()).correlations(frames(), START)
     assert likeness.shape == (3, len(levels))
     torch.testing.assert_close(likeness[:, -1], found.similarity)
-    assert (still.likeness(frames(), TRUE) > likeness).all()
+    assert (still.prepare(volume()).correlations(frames(), TRUE) > likeness).all()
 
 
 def test_another_gain_and_gamma_hardly_matter() -> None:
@@ -110,7 +125,7 @@ def test_never_less_similar_than_the_start(seed: int) -> None:
 def test_a_weak_similarity_does_not_lead_far_from_the_start() -> None:
     noise = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(5))
     held, free = (
-        errors(Refiner(volume(), RefineOptions(spread=spread)).refine(noise, TRUE).poses, TRUE)[0]
+        errors(Refiner(volume(), Grey(RefineOptions(spread=spread))).refine(noise, TRUE).poses, TRUE)[0]
         for spread in (0.3, INFINITE)
     )
     assert held < 0.5
@@ -135,18 +150,20 @@ def test_a_start_beyond_the_volume_is_given_back() -> None:
 def test_the_slope_is_that_of_the_merit() -> None:
     """Against differences of the merit itself; that also sees pixels come and go, and interpolates between voxels."""
     level = Level(2.0, 1, 5.0, 1)
-    refiner = Refiner(volume(), RefineOptions(levels=(level,)))
+    grey = GreyVolume(volume(), RefineOptions(levels=(level,)))
     seen = torch.ones(1, 64, 64)
     seen[:, :8] = 0
     start = VoxelPoses(START.rotation[:1], START.translation[:1])
-    problem = _Problem(refiner.levels[0], frames()[:1], seen, start, level, refiner.options)
+    (stage,) = grey.stages(frames()[:1], seen)
+    trust = 1 / grey.options.spread**2
     here = compose_poses(start, poses((0.2, -0.1, 0.15, 0.1, 0.2, -0.1)))
-    slope = problem.normal(here).slope[0]
+    slope = _with_start(stage, start, here, trust).slope[0]
     wanted = []
     for axis in range(6):
         step = torch.zeros(1, 6)
         step[0, axis] = 0.05
-        up, down = (problem.normal(_moved(here, sign * step, problem.lever)).merit for sign in (1, -1))
+        there = (moved(here, sign * step, stage.lever) for sign in (1, -1))
+        up, down = (_with_start(stage, start, place, trust).merit for place in there)
         wanted.append(float(up - down) / -0.1)
     numeric = torch.tensor(wanted)
     assert torch.nn.functional.cosine_similarity(slope, numeric, dim=0) > 0.98
@@ -157,7 +174,9 @@ def test_the_elimination_solves_what_lapack_solves() -> None:
     factors = torch.randn(50, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     matrices = factors @ factors.mT + 1e-3 * torch.eye(6, dtype=torch.float64)
     right = factors[:, 0]
-    torch.testing.assert_close(_solve(matrices, right), torch.linalg.solve(matrices, right), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        solve_positive(matrices, right), torch.linalg.solve(matrices, right), rtol=1e-8, atol=1e-8
+    )
 
 
 @pytest.mark.gpu
@@ -175,7 +194,9 @@ def test_a_gpu_replays_what_a_cpu_computes() -> None:
 
 def test_the_wide_search_reaches_farther() -> None:
     far = compose_poses(TRUE, poses(*([(5.0, -4.0, 3.0, 6.0, -5.0, 6.0)] * 3)))
-    near, wide = (errors(Refiner(volume(), options).refine(frames(), far).poses, TRUE)[0] for options in (None, WIDE))
+    near, wide = (
+        errors(Refiner(volume(), Grey(options)).refine(frames(), far).poses, TRUE)[0] for options in (None, WIDE)
+    )
     assert wide < 0.1
     assert wide <= near
 
@@ -201,5 +222,5 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 def test_a_flat_volume_of_few_planes_works() -> None:
     thin = volume()[15:17]
     frame = sample_slice(thin[None], *poses((1.0, 0.5, 0.0, 0.0, 0.0, 2.0)))
-    found = Refiner(thin, replace(RefineOptions(), least_inside=0.1)).refine(frame, poses((0.0,) * 6))
+    found = Refiner(thin, Grey(replace(RefineOptions(), least_inside=0.1))).refine(frame, poses((0.0,) * 6))
     assert found.poses.translation.isfinite().all()

@@ -249,8 +249,8 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     frame, true = large.frames[2], large.truth[2]
     sure = sized.calibration
     assert sure is not None
-    gauges = {name: replace(gauge, offset=-3.0, limits={}) for name, gauge in sure.gauges.items()}
-    model = replace(sized, calibration=replace(sure, gauges=gauges))  # all errors are small
+    made = {name: replace(one, offset=-3.0, limits={}) for name, one in sure.error_models.items()}
+    model = replace(sized, calibration=replace(sure, error_models=made))  # all errors are small
     prepared = Locator(large.volume, model).prepared
     inside = prepared.volume_for(frame).windows.register(frame, true)  # type: ignore[attr-defined]
     assert inside.ok is True
@@ -260,14 +260,14 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     assert adapted.volume_for(frame).window.shape == (40, 64, 64)  # type: ignore[attr-defined]
     assert adapted.judge_refined(frame, refined).ok is True
     alike = [one.judge_refined(frame, refined) for one in (prepared, adapted)]
-    assert alike[0].signs == pytest.approx(alike[1].signs, abs=1e-4)
+    assert alike[0].features == pytest.approx(alike[1].features, abs=1e-4)
     assert prepared.volume_for(frame).session.judge_refined(frame, refined).ok is True  # type: ignore[attr-defined]
     far = prepared.volume_for(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
     assert far.ok is False
     assert "off the middle of the volume" in far.reason
     start = pose_from_voxels(torch.eye(3), torch.tensor([8.0, 0.0, 0.0]), frame, large.phantom)
     for reach in (3, 15):
-        known = replace(sure, gauges=gauges, made_on={**sure.made_on, "magnitude": reach})
+        known = replace(sure, error_models=made, made_on={**sure.made_on, "magnitude": reach})
         small = Windows(replace(model, calibration=known), large.phantom)  # its windows are as large as itself
         placed = small.register(frame, start)
         assert placed.seen_from is None

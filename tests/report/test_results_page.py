@@ -26,7 +26,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import Result
 from scopereg.report import example_frames
-from scopereg.report.charts import Box, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
+from scopereg.report.charts import BoxPlot, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
 from scopereg.report.example_frames import failures, ranked
 from scopereg.report.results_page import report_of
 
@@ -170,7 +170,7 @@ def test_numbers_are_those_of_the_rows(page: str, results: Path) -> None:
 def test_published_numbers_are_labelled(results: Path, tmp_path: Path) -> None:
     plain = report(results, tmp_path / "plain.html")
     text = report(results, tmp_path / "beside.html", "--with-published")
-    assert "published" not in re.sub("<style>.*</style>", "", plain, flags=re.DOTALL)
+    assert "published" not in re.sub("<style>.*</style>|<pre>.*</pre>", "", plain, flags=re.DOTALL)
     assert "not measured here" in text
     assert "<tr class='published'>" in text
 
@@ -306,7 +306,7 @@ def test_rank_correlation_is_spearmans() -> None:
 @pytest.mark.parametrize("values", [[0.0], [0.0, 1e-9, 500.0], [3.0] * 4, [0.1, 1.0, 10.0], [1e3, 2e3]])
 def test_charts_stay_inside_the_picture(values: list[float]) -> None:
     charts = [
-        box_chart([Box("a" * 60, values, "red"), Box("none", [], "red")], x_label="x", mark=(3.0, "3 mm")),
+        box_chart([BoxPlot("a" * 60, values, "red"), BoxPlot("none", [], "red")], x_label="x", mark=(3.0, "3 mm")),
         scatter_chart([Curve("a", values, values, "red")], x_label="x", y_label="y"),
         curve_chart([Curve("a", values, values, "red", band=[(NAN, NAN)] * len(values))], x_label="x", y_label="y"),
     ]

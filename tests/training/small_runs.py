@@ -68,7 +68,7 @@ def assert_same_state(one: Any, other: Any, path: str = "") -> None:
 
 
 def assert_same_run(one: Ended, other: Ended) -> None:
-    for part in ("state_dict", "optimizer_states", "progress", "settings", "data_sha256"):
+    for part in ("network", "average", "optimizer", "progress", "settings", "data_sha256"):
         assert_same_state(one.checkpoint[part], other.checkpoint[part], part)
     assert_same_state(one.model, other.model, "model")
     assert one.facts["step"] == other.facts["step"]

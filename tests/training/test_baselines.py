@@ -11,13 +11,12 @@ import torch
 
 from scopereg.data.store import VolumeSet
 from scopereg.networks.weights import load_network
-from scopereg.training.fitting import MODEL, Machine, train
-from scopereg.training.module import PoseTraining, create_network
+from scopereg.training.fitting import MODEL, Machine, Progress, train
+from scopereg.training.network import create_network
 from scopereg.training.presets import preset
 from scopereg.training.settings import TrainSettings
 from scopereg.training.source import FrameSource
 from scopereg.training.step import PlainStep, Weights, seed_draws
-from scopereg.training.validation import make_examples
 
 Maker = Callable[..., VolumeSet]
 BATCH = {"cu-reg": 4, "eureg": 2}
@@ -75,14 +74,13 @@ def test_cu_reg_drops_the_same_features_in_the_same_step(tiny_set: Maker) -> Non
 
 
 @pytest.mark.parametrize("stalls", [1, 2, 3])
-def test_stalled_errors_lower_the_rate_of_a_plateau(tiny_set: Maker, stalls: int) -> None:
+def test_stalled_errors_lower_the_rate_of_a_plateau(stalls: int) -> None:
     chosen = replace(settings("eureg"), decay="plateau", plateau_factor=0.5, plateau_patience=1)
-    data = volumes(tiny_set, "eureg")
-    module = PoseTraining(chosen, data, make_examples(data.subset([0]), magnitude=3.0, seed=0))
-    module.state.step, module.state.best_step = 10, 10
-    module._watch_plateau()
-    assert (module.state.rate_factor, module.state.stalled) == (1.0, 0)
+    state, error = Progress(step=10), {"honest_mean_mm": 3.0}
+    state.validated(error, chosen)
+    assert (state.rate_factor, state.stalled, state.best_step, state.best_mm) == (1.0, 0, 10, 3.0)
     for later in range(stalls):
-        module.state.step = 11 + later
-        module._watch_plateau()
-    assert module.state.rate_factor == {1: 1.0, 2: 0.5, 3: 0.5}[stalls]
+        state.step = 11 + later
+        state.validated(error, chosen)
+    assert state.rate_factor == {1: 1.0, 2: 0.5, 3: 0.5}[stalls]
+    assert state.best_step == 10

@@ -43,7 +43,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_written(
         run(tiny_set(), folder)
     kept = ended({}, folder)
     assert kept.checkpoint["progress"]["step"] == kept.facts["step"] == 3
-    for weights in (kept.model, kept.checkpoint["state_dict"]):
+    for weights in (kept.model, kept.checkpoint["network"], kept.checkpoint["average"]):
         assert all(torch.isfinite(value).all() for value in weights.values())
 
 

@@ -27,9 +27,9 @@ from small_runs import (
 
 from scopereg.networks import create
 from scopereg.networks.weights import load_network, read_facts, save_network
-from scopereg.training import module as module_file
+from scopereg.training import loop as loop_file
 from scopereg.training.fitting import CHECKPOINT, MODEL, RUN, fit, train
-from scopereg.training.module import create_network, network_options
+from scopereg.training.network import create_network, network_options
 from scopereg.training.step import Weights
 from scopereg.training.task import volumes_task
 
@@ -160,7 +160,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """A clock on which every step takes a second, and the learning rates of the steps."""
     seen: list[float] = []
     now = iter(range(10**6))
-    monkeypatch.setattr(module_file, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
+    monkeypatch.setattr(loop_file, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
     original = Weights.set_rate
 
     def set_rate(self: Weights, rate: float, step: int) -> None:

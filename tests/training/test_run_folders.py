@@ -16,7 +16,7 @@ from small_runs import SETTINGS, Ended, Maker, assert_same_run, at_step, content
 from scopereg.errors import ScopeRegError
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
-from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
+from scopereg.training.checkpoint import read_checkpoint, write_checkpoint
 from scopereg.training.fitting import CHECKPOINT, MODEL, RUN
 
 
@@ -83,15 +83,15 @@ def test_a_checkpoint_that_is_none_is_refused_and_kept(tiny_set: Maker, begun: P
 def test_a_checkpoint_of_another_version_is_refused(tiny_set: Maker, begun: Path) -> None:
     content = read_checkpoint(begun / CHECKPOINT)
     content["settings"]["momentum"] = 0.9
-    SafetensorsIO().save_checkpoint(content, begun / CHECKPOINT)
+    write_checkpoint(content, begun / CHECKPOINT)
     with pytest.raises(ScopeRegError, match="momentum"):
         run(tiny_set(), begun)
 
 
 def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(tiny_set: Maker, begun: Path, uninterrupted: Ended) -> None:
     content = read_checkpoint(begun / CHECKPOINT)
-    content["optimizer_states"][0]["param_groups"][0].update(lr=torch.tensor(0.5), capturable=True, fused=True)
-    SafetensorsIO().save_checkpoint(content, begun / CHECKPOINT)
+    content["optimizer"]["param_groups"][0].update(lr=torch.tensor(0.5), capturable=True, fused=True)
+    write_checkpoint(content, begun / CHECKPOINT)
     assert_same_run(ended(run(tiny_set(), begun), begun), uninterrupted)
 
 

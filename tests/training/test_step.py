@@ -15,11 +15,12 @@ from scopereg.data.store import VolumeSet
 from scopereg.geometry import VoxelPoses
 from scopereg.networks import NetworkResult
 from scopereg.networks.recipe import Batch
+from scopereg.training.loop import channels_last
 from scopereg.training.losses import pose_loss, slice_field, total_loss
-from scopereg.training.module import channels_last, copy_counters, create_network
+from scopereg.training.network import create_network
 from scopereg.training.settings import TrainSettings
 from scopereg.training.source import FrameSource
-from scopereg.training.step import RUNS_BEFORE_CAPTURE, CapturedStep, PlainStep, Weights
+from scopereg.training.step import RUNS_BEFORE_CAPTURE, CapturedStep, PlainStep, Weights, copy_counters
 
 CPU = torch.device("cpu")
 SETTINGS = TrainSettings(batch=4, frames_per_volume=2, magnitude=3.0, weight_decay=0.0, clip=0.0, average=0.0)

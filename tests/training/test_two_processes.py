@@ -24,7 +24,7 @@ from scopereg.data.store import save_set
 from scopereg.networks.recipe import Batch
 from scopereg.training.checkpoint import read_checkpoint
 from scopereg.training.fitting import CHECKPOINT, MODEL, RUN
-from scopereg.training.module import create_network
+from scopereg.training.network import create_network
 from scopereg.training.settings import plain
 from scopereg.training.source import FrameSource
 from scopereg.training.step import PlainStep, Weights
@@ -47,15 +47,15 @@ def update(self, original=Weights.update):
         first.append({name: value.grad.clone() for name, value in self.network.named_parameters()})
     original(self)
 
-def made(*arguments, original=fitting.PoseTraining, **named):
+def made(*arguments, original=fitting.Training, **named):
     modules.append(original(*arguments, **named))
     return modules[-1]
 
 if __name__ == "__main__":
-    Weights.update, fitting.PoseTraining = update, made
+    Weights.update, fitting.Training = update, made
     machine = fitting.Machine(device="cpu", devices=2)
     fitting.train(open_set(data), from_plain(json.loads(settings)), folder, machine)
-    rank = modules[0].global_rank
+    rank = modules[0].rank
     save_file(first[0], f"{out}/gradients{rank}.safetensors")
     for name in ("network", "average"):
         save_file(getattr(modules[0], name).state_dict(), f"{out}/{name}{rank}.safetensors")
@@ -122,9 +122,8 @@ def test_two_processes_write_one_model_and_one_report(on_two: OnTwo) -> None:
     result = json.loads((on_two.run / RUN).read_text())
     assert result["finished"]
     assert result["progress"]["step"] == 7  # 8 epochs of 7 volumes in batches of 4 on each of two
-    final = read_checkpoint(on_two.run / CHECKPOINT)["state_dict"]
-    average = {key.removeprefix("average."): value for key, value in final.items() if key.startswith("average.")}
-    assert_same_state(average, on_two.of_each("average")[0])
+    final = read_checkpoint(on_two.run / CHECKPOINT)["average"]
+    assert_same_state(final, on_two.of_each("average")[0])
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from scopereg.commands.flags import renaming
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
+    TERMINATED,
     BaseName,
     Device,
     File,
@@ -49,7 +50,7 @@ class AdaptOptions(AdaptSettings, VolumeReading):
 
 
 def run(options: AdaptOptions) -> int:
-    """The verb; 130 when it was interrupted."""
+    """The verb; 130 when it was interrupted, 143 when SIGTERM ended it."""
     from scopereg.io.volumes import read_volume
     from scopereg.registration.reading import image_line, reader_notes
     from scopereg.training.adaptation import adapt
@@ -70,7 +71,7 @@ def run(options: AdaptOptions) -> int:
     found = adapt(volume, options.output, settings, device=options.device)
     print_notes(console, found.notes)
     show(found, options, console)
-    return INTERRUPTED if found.ending == "interrupted" else 0
+    return {"interrupted": INTERRUPTED, "terminated": TERMINATED}.get(found.ending, 0)
 
 
 def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:

@@ -76,7 +76,7 @@ def run(options: BenchOptions) -> int:
 
 def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
     """Files first, then the tables to read."""
-    from scopereg.evaluation.speed.tables import print_rows, print_stages, write_csv
+    from scopereg.evaluation.speed.rows import print_rows, print_stages, write_csv
     from scopereg.report.speed_plot import draw_speeds
 
     rows = bench.rows()

@@ -21,6 +21,7 @@ from scopereg.commands.shared import (
     SkipBad,
     SplitSeed,
 )
+from scopereg.data.registry import ANATOMIES, WORLDS, check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
@@ -76,13 +77,13 @@ class Part(NamedTuple):
 def run(options: CalibrateOptions) -> int:
     """The verb: observe the frames of every dataset, fit once over all of them, write."""
     from scopereg.registration import model as models
-    from scopereg.registration.calibrate import calibrate, check_signs, observe, summary, together
+    from scopereg.registration.calibrate import calibrate, check_features, observe, summary, together
     from scopereg.registration.calibration import STAGES
 
     target = _target(options)
     # Without the calibration beside it, which may be of the weights before: a new one is made here.
     registrar = models.load(options.model, options.device, calibrated=False)
-    check_signs(registrar)
+    check_features(registrar)
     _check_datasets(options)
     output_folder(target.parent)
     parts = [_load(name, registrar, options) for name in options.dataset]
@@ -151,14 +152,13 @@ def _target(options: CalibrateOptions) -> Path:
 
 def _is_made(name: str, options: CalibrateOptions) -> bool:
     """Whether a dataset is drawn, not read: --data is for what is read, or else for a prepared set of phantoms."""
-    from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.worlds.sets import NAME as WORLDS
-
     return name == WORLDS or (name in ANATOMIES and (options.data is None or len(options.dataset) > 1))
 
 
 def _check_datasets(options: CalibrateOptions) -> None:
-    """An error for no dataset, the same twice, or several that would share one folder."""
+    """An error for no dataset, one that nobody knows, the same twice, or several that would share one folder."""
+    for name in options.dataset:
+        check_dataset(name, "DATASET")
     read = [name for name in options.dataset if not _is_made(name, options)]
     if not options.dataset or len(set(options.dataset)) < len(options.dataset) or len(read) > 1:
         raise ScopeRegError(
@@ -186,7 +186,6 @@ def _load(name: str, registrar: Registrar, options: CalibrateOptions) -> Part:
 def _make(
     name: str, registrar: Registrar, options: CalibrateOptions, progress: Callable[[int, int], None]
 ) -> VolumeSet:
-    from scopereg.data.phantom.anatomy import ANATOMIES
     from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.worlds.sets import make_worlds
     from scopereg.registration.working_grid import KnownSizes

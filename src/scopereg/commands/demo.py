@@ -50,7 +50,7 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class Row:
+class DemoRow:
     """One frame of the sweep registered by one method, as printed and stored."""
 
     method: str
@@ -63,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ProbeSweep:
     """What was registered: the reference, the frames and where they truly lie."""
 
     volume: Volume
@@ -73,12 +73,12 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MethodRun:
     """What one method made of the sweep."""
 
     method: str
     results: list[Result]
-    rows: list[Row]
+    rows: list[DemoRow]
 
     @property
     def means(self) -> list[float]:
@@ -116,7 +116,7 @@ def run(options: DemoOptions) -> int:
     return 0
 
 
-def register_sweep(sweep: Sweep, model: Registrar, console: Console) -> list[Outcome]:
+def register_sweep(sweep: ProbeSweep, model: Registrar, console: Console) -> list[MethodRun]:
     """Every frame by the network and by SimpleITK, as scopereg register does."""
     from scopereg.registration.locator import Locator
 
@@ -127,12 +127,12 @@ def register_sweep(sweep: Sweep, model: Registrar, console: Console) -> list[Out
         for name, locator in locators.items():
             found[name].append(locator.locate(frame))
     return [
-        Outcome(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])
+        MethodRun(method, results, [score(sweep, index, result, method) for index, result in enumerate(results)])
         for method, results in found.items()
     ]
 
 
-def make_sweep(options: DemoOptions) -> Sweep:
+def make_sweep(options: DemoOptions) -> ProbeSweep:
     """A patient and frames acquired along a smooth sweep, all from one seed."""
     import torch
 
@@ -147,10 +147,10 @@ def make_sweep(options: DemoOptions) -> Sweep:
     truth = sample_sweep(options.frames, options.magnitude, patient.shape, generator)
     acquired = patient.acquire(*truth, protocol=options.protocol, seed=options.seed)
     frames = [Frame(image.cpu(), spacing_mm=patient.spacing_mm) for image in acquired.images]
-    return Sweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), truth)
+    return ProbeSweep(patient.volume.to("cpu"), frames, acquired.fan.cpu(), truth)
 
 
-def score(sweep: Sweep, index: int, result: Result, method: str) -> Row:
+def score(sweep: ProbeSweep, index: int, result: Result, method: str) -> DemoRow:
     """Errors of one frame against where it truly lies, before and after."""
     from scopereg.geometry import SUCCESS_MM, VoxelPoses, geodesic_error_deg, mtre_mm
     from scopereg.images import pose_to_voxels
@@ -163,7 +163,7 @@ def score(sweep: Sweep, index: int, result: Result, method: str) -> Row:
     spacing = volume.isotropic_spacing_mm
     start_mm, error_mm = (float(mtre_mm(guess, truth, frame.shape, spacing)) for guess in (start, found))
     error_deg = float(geodesic_error_deg(found, truth))
-    return Row(method, index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
+    return DemoRow(method, index + 1, start_mm, error_mm, error_deg, result.time_ms, error_mm <= SUCCESS_MM)
 
 
 def _batched(poses: VoxelPoses) -> VoxelPoses:
@@ -172,7 +172,7 @@ def _batched(poses: VoxelPoses) -> VoxelPoses:
     return VoxelPoses(poses.rotation[None], poses.translation[None])
 
 
-def as_table(outcomes: list[Outcome], title: str) -> Table:
+def as_table(outcomes: list[MethodRun], title: str) -> Table:
     """Frame by frame, the errors of the methods side by side; their means and times below."""
     from scopereg.geometry import SUCCESS_MM
 
@@ -194,12 +194,12 @@ def as_table(outcomes: list[Outcome], title: str) -> Table:
     return table
 
 
-def _cells(row: Row) -> tuple[str, str]:
+def _cells(row: DemoRow) -> tuple[str, str]:
     colour = "green" if row.ok else "red"
     return f"[{colour}]{row.error_mm:.2f}[/]", f"{row.time_ms:.0f}"
 
 
-def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> None:
+def write_results(folder: Path, outcomes: list[MethodRun], facts: dict[str, object], options: DemoOptions) -> None:
     """frames.csv for people and result.json with the poses and how they were made."""
     write_sheet(folder / "frames.csv", (asdict(row) for outcome in outcomes for row in outcome.rows))
     frames = [
@@ -213,7 +213,7 @@ def write_results(folder: Path, outcomes: list[Outcome], facts: dict[str, object
     write_text(folder / "result.json", json.dumps(content, indent=2) + "\n")
 
 
-def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object], options: DemoOptions) -> Report:
+def make_report(sweep: ProbeSweep, outcomes: list[MethodRun], facts: dict[str, object], options: DemoOptions) -> Report:
     from scopereg.geometry import SUCCESS_MM
     from scopereg.report.charts import line_chart
     from scopereg.report.drawing import DASHED, Series
@@ -263,12 +263,12 @@ def make_report(sweep: Sweep, outcomes: list[Outcome], facts: dict[str, object],
     return report
 
 
-def _plain_cells(rows: tuple[Row, Row]) -> list[str]:
+def _plain_cells(rows: tuple[DemoRow, DemoRow]) -> list[str]:
     cells = [cell for r in rows for cell in (f"{r.error_mm:.2f}", f"{r.error_deg:.2f}", f"{r.time_ms:.0f}")]
     return [str(rows[0].frame), f"{rows[0].start_mm:.2f}", *cells, "yes" if rows[0].ok else "no"]
 
 
-def _add_strip(report: Report, sweep: Sweep, found: Pose, index: int, row: Row) -> None:
+def _add_strip(report: Report, sweep: ProbeSweep, found: Pose, index: int, row: DemoRow) -> None:
     from scopereg.geometry import sample_slice
     from scopereg.images import pose_from_voxels, pose_to_voxels
     from scopereg.io.pictures import grey_pixels

@@ -16,8 +16,8 @@ from rich.table import Table
 from scopereg.commands.flags import renaming
 from scopereg.commands.shared import (
     CamusSize,
-    DatasetName,
     Device,
+    EvaluatedName,
     FirstSeed,
     Folder,
     Positional,
@@ -25,6 +25,7 @@ from scopereg.commands.shared import (
     SkipBad,
     SplitSeed,
 )
+from scopereg.data.registry import ANATOMIES, SWEEP, check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.progress import counting
 from scopereg.registration.settings import DEFAULT
@@ -47,7 +48,7 @@ class EvaluateOptions:
     started. Interrupted runs go on with the same command.
     """
 
-    dataset: Positional[DatasetName | Literal["sweep"]] = "echo"
+    dataset: Positional[EvaluatedName] = "echo"
     """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
     methods: tuple[str, ...] = ("identity", DEFAULT)
     """Methods to evaluate."""
@@ -90,9 +91,11 @@ def run(options: EvaluateOptions) -> int:
         raise ScopeRegError(
             "nothing to evaluate", where="scopereg evaluate", fix="name at least one method, protocol and magnitude"
         )
+    if options.dataset != SWEEP:
+        check_dataset(options.dataset, "DATASET")
     with renaming({"method": "methods"}):
         chosen = [create(name, options.device) for name in options.methods]  # wrong names before long work
-    if options.dataset == "sweep":
+    if options.dataset == SWEEP:
         paths, title = _sweep(options, chosen)
     else:
         paths, title = _fold(options, chosen)
@@ -122,8 +125,8 @@ def _fold(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], s
 
 def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], str]:
     """Results files of the held-out frames of a tracked sweep, and their title."""
+    from scopereg.evaluation.real_protocol import evaluate_sweep, sweep_case
     from scopereg.evaluation.runner import EvaluateSettings
-    from scopereg.evaluation.sweeps import evaluate_sweep, sweep_case
     from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
 
     if options.data is None:
@@ -145,8 +148,7 @@ def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], 
 
 def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
     """The volumes and their split; phantoms are new patients, so that all of them are a test."""
-    from scopereg.data.datasets import load_dataset
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.datasets import kept_name, load_dataset
     from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.data.splits import Split, split_set
@@ -167,7 +169,14 @@ def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
         return volumes, Split((), (), every, "phantoms that no model was trained on")
     with counting("reading") as progress:
         volumes = load_dataset(
-            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+            options.dataset,
+            options.data,
+            size=options.size,
+            skip_bad=options.skip_bad,
+            keep=options.output
+            / "data"
+            / kept_name(options.dataset, options.data, size=options.size, skip_bad=options.skip_bad),
+            progress=progress,
         )
     return volumes, split_set(volumes, options.fold, options.seed)
 

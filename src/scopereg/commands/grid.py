@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scopereg.commands.flags import in_flags
-from scopereg.commands.shared import INTERRUPTED, Device, Folder, Positional, Reference, WithPublished
+from scopereg.commands.shared import Device, Folder, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.folder import RunFolder
 from scopereg.grid.plan import Plan, Run, expand
 from scopereg.grid.reading import read_plan
+from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
 from scopereg.progress import say
 
@@ -58,7 +59,7 @@ class GridOptions:
 
 
 def run(options: GridOptions) -> int:
-    """The status is 0 when everything asked for is done, 1 when something is not, 130 when interrupted."""
+    """The status is 0 when all that was asked for is done, 1 when not, 130 when interrupted, 143 after SIGTERM."""
     from scopereg.provenance import command_line
 
     plan = read_plan(options.plan, options.set)
@@ -72,9 +73,10 @@ def run(options: GridOptions) -> int:
         _refuse_changes(runs, options)
         try:
             outcomes = _do(plan, runs, options)
-        except KeyboardInterrupt:
-            say(f"Interrupted; what is done is kept. To go on, run the same command again:\n  {command_line()}")
-            return INTERRUPTED
+        except KeyboardInterrupt as stop:
+            word = "Interrupted" if name_of(stop) == "SIGINT" else "Ended by SIGTERM"
+            say(f"{word}; what is done is kept. To go on, run the same command again:\n  {command_line()}")
+            return status_of(name_of(stop))
     # Whoever does a part of a plan wants to see it beside what was done before.
     _tables(runs if options.collect else every, options, whole=len(every))
     return _report(outcomes)

@@ -17,15 +17,16 @@ OneWay = Annotated[Value, "one way"]  # as tyro.conf.FlagCreatePairsOff; no opti
 
 @dataclass(frozen=True)
 class Arg:
-    """Other names of an option, and the sentence that tells what it means."""
+    """Other names of an option, the sentence that tells what it means, and how help shows its value."""
 
     aliases: tuple[str, ...]
     help: str | None
+    metavar: str | None
 
 
-def arg(*, aliases: Sequence[str] = (), help: str | None = None) -> Arg:
+def arg(*, aliases: Sequence[str] = (), help: str | None = None, metavar: str | None = None) -> Arg:
     """As `tyro.conf.arg`, as far as options here use it."""
-    return Arg(tuple(aliases), help)
+    return Arg(tuple(aliases), help, metavar)
 
 
 def parse_plainly(options: type[Value], words: Sequence[str], default: Value, prog: str, description: str) -> Value:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
+
+from scopereg.data.registry import ANATOMIES, DATASETS, SWEEP, dataset_names
 
 try:
     from tyro.conf import FlagCreatePairsOff as OneWay
@@ -15,17 +18,26 @@ except ModuleNotFoundError:  # bench and grid run on machines without it
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
-AnatomyName = Literal["echo", "prostate", "abdomen"]
+def one_of(words: Iterable[str]) -> str:
+    """How help shows a choice."""
+    return f"{{{','.join(words)}}}"
+
+
+INTERRUPTED, TERMINATED = 130, 143  # what a shell reports after Ctrl-C and after SIGTERM
+
 ProtocolName = Literal["honest", "paper"]
-DatasetName = Literal["echo", "prostate", "abdomen", "worlds", "camus", "muregpro", "folder"]
-SourceName = Literal["camus", "muregpro", "folder"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FormatName = Literal["md", "latex", "csv", "all"]
 ConventionName = Literal["slicer", "itk-resample"]
 PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
 PrecisionName = Literal["auto", "float32", "float16", "bfloat16"]
+
+# Words that registries know; those added from outside of the package are known too, so that no parser can tell.
+AnatomyName = Annotated[str, arg(metavar=one_of(ANATOMIES))]
+DatasetName = Annotated[str, arg(metavar=one_of(dataset_names()))]
+EvaluatedName = Annotated[str, arg(metavar=one_of([*dataset_names(), SWEEP]))]
+SourceName = Annotated[str, arg(metavar=one_of(DATASETS))]
 
 # What a verb writes: --output, or -o.
 _OUTPUT = arg(aliases=["-o"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -14,8 +13,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.shared import INTERRUPTED, DatasetName, Device, Folder, Positional
+from scopereg.commands.shared import DatasetName, Device, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
+from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
 from scopereg.training.presets import preset
@@ -78,25 +78,26 @@ class TrainOptions(TrainSettings, RunOptions):
 
 
 def run(options: TrainOptions) -> int:
-    """Train, or go on with what the folder holds; the status is 130 when interrupted."""
+    """Train, or go on with what the folder holds; the status is 130 after Ctrl-C, 143 after SIGTERM."""
     _need_lightning()
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from scopereg.data.worlds.sets import NAME as WORLDS
+    from scopereg.data.registry import WORLDS
     from scopereg.training.fitting import Machine, train, train_worlds
+    from scopereg.training.folder import TrainFolder
 
     _check(options)
     folder = output_folder(options.output)
     quiet = getattr(rank_zero_only, "rank", 0) != 0  # one process of several speaks
-    finished_before = _is_finished(folder)
+    finished_before = TrainFolder(folder).finished()
     machine = Machine(options.device, options.devices, options.nodes)
     try:
         if options.dataset == WORLDS and options.data is None:
             result = train_worlds(options.settings(), folder, machine, quiet=quiet)
         else:
             result = train(_load(options, quiet), options.settings(), folder, machine, quiet=quiet)
-    except KeyboardInterrupt:
-        result = {"finished": False}
+    except KeyboardInterrupt as stop:
+        result = {"finished": False, "ended_by": name_of(stop)}
     if not quiet:
         console = Console(markup=False, highlight=False)
         if finished_before:
@@ -104,12 +105,12 @@ def run(options: TrainOptions) -> int:
         if result["finished"]:
             _show(result, folder, console)
         else:
-            console.print(_how_to_resume(folder), soft_wrap=True)
-    return 0 if result["finished"] else INTERRUPTED
+            console.print(_how_to_resume(folder, result["ended_by"]), soft_wrap=True)
+    return 0 if result["finished"] else status_of(result["ended_by"])
 
 
 def _need_lightning() -> None:
-    if find_spec("pytorch_lightning") is None:
+    if find_spec("lightning_fabric") is None:
         raise ScopeRegError(
             "pytorch-lightning is not installed", where="scopereg train", fix="pip install 'scopereg[train]'"
         )
@@ -119,9 +120,10 @@ def _check(options: TrainOptions) -> None:
     """Whatever can be refused before the long work starts."""
     import torch
 
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.registry import ANATOMIES, check_dataset
     from scopereg.devices import resolve_device
 
+    check_dataset(options.dataset, "DATASET")
     for name in ("devices", "nodes"):
         if getattr(options, name) < 1:
             raise ScopeRegError(f"{getattr(options, name)}", where=f"--{name}", fix="pass at least 1")
@@ -155,9 +157,9 @@ def _check_phantoms(options: TrainOptions) -> None:
 def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
     from scopereg import networks
     from scopereg.data.datasets import load_dataset
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.registry import ANATOMIES
     from scopereg.devices import resolve_device
-    from scopereg.training.fitting import RUN
+    from scopereg.training.folder import RUN
 
     making = options.dataset in ANATOMIES and options.data is None
     with counting("making phantoms" if making else "reading volumes", quiet) as progress:
@@ -181,25 +183,19 @@ def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
     return volumes
 
 
-def _is_finished(folder: Path) -> bool:
-    from scopereg.training.fitting import RUN
-
-    path = folder / RUN
-    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8")).get("finished"))
-
-
-def _how_to_resume(folder: Path) -> str:
+def _how_to_resume(folder: Path, ended_by: str | None) -> str:
     from scopereg.provenance import command_line
-    from scopereg.training.fitting import CHECKPOINT
+    from scopereg.training.folder import CHECKPOINT
 
     kept = "the last checkpoint is kept" if (folder / CHECKPOINT).exists() else "there is no checkpoint yet"
-    return f"Interrupted; {kept}. To go on, run the same command again:\n  {command_line()}"
+    word = "Ended by SIGTERM" if ended_by == "SIGTERM" else "Interrupted"
+    return f"{word}; {kept}. To go on, run the same command again:\n  {command_line()}"
 
 
 def _show(result: dict[str, Any], folder: Path, console: Console) -> None:
     from scopereg.data.worlds.sets import USUAL_SHAPE
     from scopereg.networks.weights import read_facts
-    from scopereg.training.fitting import MODEL
+    from scopereg.training.folder import MODEL
 
     model, shape = folder / MODEL, " ".join(map(str, result.get("shape", USUAL_SHAPE)))
     kept = read_facts(model)

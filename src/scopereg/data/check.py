@@ -135,4 +135,4 @@ def _check_splits(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None
 
 def _check_poses(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None:
     for key in facts["sha256"]:
-        read_poses(path, facts, float(key.removeprefix("pm")))
+        read_poses(path, facts, float(key.removeprefix("pm")), len(volumes))

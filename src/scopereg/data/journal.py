@@ -105,13 +105,17 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path
         raise ScopeRegError(
             f"what was prepared there differs: {'; '.join(differing)}",
             where=str(folder),
-            fix="use the same options and files, another folder (output=), or start again (fresh=True)",
+            fix="use the same options and files, another folder (output=), or start again (fresh=True; or remove it)",
         )
 
 
 def _short(value: Any) -> str:
     text = "none" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+class BusyError(ScopeRegError):
+    """Another process makes a set there."""
 
 
 def _lock(file: IO[str], folder: Path) -> None:
@@ -123,7 +127,7 @@ def _lock(file: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ScopeRegError(
+        raise BusyError(
             "another process is preparing data there",
             where=str(folder),
             fix="wait for it, or use another folder (output=)",

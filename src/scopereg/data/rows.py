@@ -134,10 +134,10 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a case: an entry for the journal, or the reason why it is bad."""
+    """What became of a case: an entry for the journal, or the error that it is bad."""
 
     entry: dict[str, Any] | None
-    reason: str = ""
+    error: ScopeRegError | None = None
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,16 @@ class Job:
     rows: RowFiles
     volumes_per_case: int
 
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        return self.rows.count, *self.rows.shape
+
     def write_case(self, task: Task) -> Done:
         """Read a case and write its rows."""
         try:
-            volumes, record = load_case(self.load, task.case, self.root)
+            volumes, record = load_case(self, task.case)
         except ScopeRegError as error:
-            return Done(None, error.what)
+            return Done(None, error)
         for row, volume in zip(self._rows(task.place), volumes, strict=True):
             for name, voxels in zip(("images", "labels"), (volume.image, volume.labels), strict=True):
                 if voxels is not None:

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +22,7 @@ PARTS = ("train", "validation", "test")
 _SUBGROUPS = 10
 FORMAT = "scopereg-folds-1"
 Folds = list[dict[str, list[str]]]  # patients of each part
+Published = Callable[[Sequence[str], int], "Split | None"]  # of patients and a fold
 _SHORT = {"val": "validation"}
 
 
@@ -165,16 +166,28 @@ def _check_fold(fold: int, folds: int, where: str) -> None:
         raise ScopeRegError(f"fold {fold}", where=where, fix=f"use a fold from 0 to {folds - 1}")
 
 
-def make_folds(name: str, patients: Sequence[str], given: Folds | None = None) -> list[Split]:
-    """Every fold of a set: those given, else five, or as many as there are patients."""
+def make_folds(
+    name: str, patients: Sequence[str], given: Folds | None = None, published: Published | None = None
+) -> list[Split]:
+    """Every fold of a set: those given, else five, or as many as there are patients, the publishers' where they are."""
     if given is not None:
         return [split_given(patients, given, fold) for fold in range(len(given))]
-    return [split_named(name, patients, fold) for fold in range(min(CAMUS_FOLDS, len(set(patients))))]
+    found = [published(patients, fold) if published else None for fold in range(_count(patients))]
+    return [split or split_named(name, patients, fold) for fold, split in enumerate(found)]
 
 
-def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
-    """Store folds as JSON, and give them by patient as they are stored."""
-    content = [
+def published_folds(patients: Sequence[str], published: Published | None) -> list[dict[str, Any]] | None:
+    """The publishers' folds as they are stored; None where they have none, or not for all of these patients."""
+    found = [published(patients, fold) if published else None for fold in range(_count(patients))]
+    return None if None in found else _by_patient([split for split in found if split is not None], patients)
+
+
+def _count(patients: Sequence[str]) -> int:
+    return min(CAMUS_FOLDS, len(set(patients)))
+
+
+def _by_patient(folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
+    return [
         {
             "rule": fold.rule,
             "sha256": fold.sha256(patients),
@@ -182,6 +195,11 @@ def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> 
         }
         for fold in folds
     ]
+
+
+def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
+    """Store folds as JSON, and give them by patient as they are stored."""
+    content = _by_patient(folds, patients)
     stored = {"format": FORMAT, "sha256": folds_sha256(content), "folds": content}
     write_text(path, json.dumps(stored, indent=1) + "\n")
     return content

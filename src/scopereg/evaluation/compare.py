@@ -14,7 +14,7 @@ from rich.table import Table as TerminalTable
 
 from scopereg import __version__
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.evaluation.published import published_block, published_tables
+from scopereg.evaluation.published_numbers import published_block, published_tables
 from scopereg.evaluation.results import START, FrameResult, Group, group_results, is_failure
 from scopereg.evaluation.statistics import (
     Interval,
@@ -26,7 +26,7 @@ from scopereg.evaluation.statistics import (
     success_rate,
     tail,
 )
-from scopereg.evaluation.tables import MARK, Block, Cell, Column, Table, cell_text, csv_text, latex, markdown
+from scopereg.evaluation.tables import MARK, Cell, Column, Table, TableBlock, cell_text, csv_text, latex, markdown
 from scopereg.geometry import SUCCESS_MM
 from scopereg.io.files import write_text
 from scopereg.provenance import command_line
@@ -84,7 +84,7 @@ def compare(
 def main_table(group: Group, reference: str, *, with_published: bool = False) -> Table:
     """A row per method: errors, success, overlap, likeness, and how many frames they rest on."""
     rows = [_main_row(group, method) for method in _ordered(group.methods, reference)]
-    blocks = [Block(f"{group.label}: these results", {**group.facts, "source": "results"}, rows)]
+    blocks = [TableBlock(f"{group.label}: these results", {**group.facts, "source": "results"}, rows)]
     folds = len(set(group.folds))
     spread = f"± standard deviation over {folds} folds (ddof 0)" if folds > 1 else "one fold, so no deviation"
     notes = [
@@ -112,7 +112,7 @@ def capture_table(groups: Sequence[Group], reference: str, *, with_published: bo
     rows = [[Cell(method), *(cell for group in groups for cell in _capture_cells(group, method))] for method in methods]
     label = f"{first.dataset}, {first.protocol} protocol"
     facts = {"dataset": first.dataset, "protocol": first.protocol, "source": "results"}
-    blocks = [Block(f"{label}: these results", facts, rows)]
+    blocks = [TableBlock(f"{label}: these results", facts, rows)]
     notes = ["pm: largest offset, in voxels and degrees on each axis."]
     lost = {group.magnitude: sum(_not_located(group, method) for method in group.methods) for group in groups}
     said = ", ".join(f"{count} at pm {magnitude:g}" for magnitude, count in lost.items() if count)
@@ -183,7 +183,7 @@ def statistics_table(group: Group, reference: str) -> Table:
         notes.append(
             "left out of Δ: frames that one of the two did not locate; in the test, the largest errors of all."
         )
-    blocks = [Block(group.label, {**group.facts, "reference": reference}, rows)]
+    blocks = [TableBlock(group.label, {**group.facts, "reference": reference}, rows)]
     return Table("statistics", f"{reference} against the other methods: {group.label}", STATISTICS, blocks, notes)
 
 

@@ -95,7 +95,7 @@ def collect(
     if path.exists():
         _check_same(read_results(path)[1], facts, path)
         return path
-    journal = Journal(path.with_suffix(".journal"), facts)
+    journal = RowJournal(path.with_suffix(".journal"), facts)
     for done, (case, make) in enumerate(work.items(), start=1):
         if case not in journal.cases:
             journal.add(make())
@@ -123,7 +123,7 @@ class Origin(NamedTuple):
     spacing_mm: float
 
 
-class Journal:
+class RowJournal:
     """Rows of an unfinished run, appended case by case; half a line at the end is forgotten."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:

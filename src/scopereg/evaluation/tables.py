@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Rows that belong together: only they are compared. `facts` are the columns that tell them apart in CSV."""
 
     label: str
@@ -56,10 +56,10 @@ class Table:
     name: str  # of the kind of table, such as main
     title: str
     columns: list[Column]
-    blocks: list[Block]
+    blocks: list[TableBlock]
     notes: list[str] = field(default_factory=list)
 
-    def best(self, block: Block) -> set[tuple[int, int]]:
+    def best(self, block: TableBlock) -> set[tuple[int, int]]:
         """Rows and columns of the best values of a block; none in a column where nothing can be compared."""
         found: set[tuple[int, int]] = set()
         for place, column in enumerate(self.columns):
@@ -154,7 +154,7 @@ def csv_text(tables: Sequence[Table]) -> str:
     return sheet_text(rows, names)
 
 
-def _csv_row(table: Table, block: Block, row: Iterable[Cell]) -> dict[str, str]:
+def _csv_row(table: Table, block: TableBlock, row: Iterable[Cell]) -> dict[str, str]:
     found = dict(block.facts)
     for cell, column in zip(row, table.columns, strict=True):
         low, high = cell.interval or (None, None)

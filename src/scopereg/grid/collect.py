@@ -14,9 +14,9 @@ from scopereg import networks
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.compare import MAIN, choose_reference, compare, main_table, print_table, write_tables
 from scopereg.evaluation.cost import network_cost
-from scopereg.evaluation.published import published_tables
+from scopereg.evaluation.published_numbers import published_tables
 from scopereg.evaluation.results import FrameResult, Group, group_results, read_results
-from scopereg.evaluation.tables import Block, Cell, Column, Table
+from scopereg.evaluation.tables import Cell, Column, Table, TableBlock
 from scopereg.grid.folder import TABLES, RunFolder
 from scopereg.grid.plan import Run
 from scopereg.io.files import output_folder, write_text
@@ -157,7 +157,7 @@ def cost_table(group: Group, reference: str, members: Sequence[Done], counted: _
         *group.notes,
     ]
     facts = {**group.facts, "source": "results"}
-    return Table("cost", f"Accuracy and cost: {group.label}", COST, [Block(block.label, facts, rows)], notes)
+    return Table("cost", f"Accuracy and cost: {group.label}", COST, [TableBlock(block.label, facts, rows)], notes)
 
 
 def _cost_cells(markers: Sequence[dict[str, Any]], counted: _Counted) -> list[Cell]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scopereg.errors import ScopeRegError
-from scopereg.grid.lock import holder
 from scopereg.grid.plan import Run, changes
 from scopereg.io.files import write_text
+from scopereg.io.lock import holder
 
 FORMAT = "scopereg-grid-run-1"
 RESULTS, TABLES, DATA = "results", "tables", "data"

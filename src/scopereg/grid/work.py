@@ -21,16 +21,18 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import EvaluateSettings, evaluate
 from scopereg.grid.folder import RunFolder, summary
-from scopereg.grid.lock import locked
 from scopereg.grid.measure import facts_of, peak_memory_mib, start_counting
 from scopereg.grid.plan import Run
 from scopereg.grid.volumes import load_volumes
+from scopereg.interruption import Terminated
 from scopereg.io.files import write_text
+from scopereg.io.lock import locked
 from scopereg.progress import counting
 from scopereg.provenance import provenance
 from scopereg.registration import model as models
 from scopereg.registration.method import Method, create
 from scopereg.registration.network import NetworkMethod
+from scopereg.training.folder import CHECKPOINT, MODEL
 from scopereg.training.settings import TrainSettings
 
 # Each run is one process: Lightning must not take those of a job that do other runs for its own.
@@ -38,7 +40,6 @@ _LAUNCHER = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOC
 # Frames and metrics of a test are small work for the CPU. Where grids share a machine, threads on all its cores wait
 # for each other instead: on 16 cores the test of one beside the training of another took minutes, with four seconds.
 _THREADS_BESIDE_GPU = 4
-MODEL, CHECKPOINT = "model.safetensors", "last.ckpt"  # as training.fitting calls them, which needs Lightning
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,14 @@ def _train(volumes: VolumeSet, settings: TrainSettings, folder: Path, place: Pla
         ) from None
     result = train(volumes, settings, folder, Machine(place.device), quiet=place.quiet)
     if not result["finished"]:
-        raise KeyboardInterrupt
+        raise Terminated if result["ended_by"] == "SIGTERM" else KeyboardInterrupt
     progress = result["progress"]
     return {"steps": progress["step"], "minutes": progress["seconds"] / 60, "best_step": progress["best_step"]}
 
 
 def _network_facts(settings: TrainSettings, shape: tuple[int, int, int]) -> dict[str, Any]:
     """How to make the network again, to count what it computes."""
-    from scopereg.training.module import network_options
+    from scopereg.training.network import network_options
 
     return {"name": settings.network, "options": network_options(settings, shape)}
 

@@ -59,7 +59,7 @@ _DOMAIN = ("domain", "space", "time", "???", "none")  # kinds of axes along whic
 _SPACES = {  # signs that take them to LPS
     "left-posterior-superior": (1, 1, 1),
     "right-anterior-superior": (-1, -1, 1),
-    "left-anterior-superior": (-1, 1, 1),
+    "left-anterior-superior": (1, -1, 1),
 }
 _SPACES[""] = (1, 1, 1)
 _SHORT = {"lps": "left-posterior-superior", "ras": "right-anterior-superior", "las": "left-anterior-superior"}

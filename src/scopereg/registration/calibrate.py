@@ -1,39 +1,46 @@
-"""Calibrate: what the signs of a model say of its errors, learnt from frames whose pose is known."""
+"""Calibrate: what the quality features of a model say of its errors, learnt from frames whose pose is known."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from scopereg.data.examples import CaseExamples, case_examples
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm
-from scopereg.registration.calibration import STAGES, Calibration, Stage, key, signs_of
-from scopereg.registration.confidence import CLOSE_MM, LIKENESS, Array, fit
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.registration.calibration import NETWORK, Calibration, Stage, features_of, key, refined_by
+from scopereg.registration.confidence import CLOSE_MM, fit
+from scopereg.registration.grey import GREY
+from scopereg.registration.locator import Locator
+from scopereg.registration.method import Method, refined
 from scopereg.registration.model import Registrar
-from scopereg.registration.refine import Refiner
-from scopereg.registration.working_grid import case_on_grid
+from scopereg.registration.network import NetworkMethod
+from scopereg.registration.prepared import Prepared
+from scopereg.registration.result import Result
 
 PROTOCOL: Literal["honest"] = "honest"
 
 
 class Observed(NamedTuple):
-    """Frames with their signs and, where the truth is known, their errors: of the network, and after refinement."""
+    """Frames with their quality features and, where the truth is known, their errors, at each stage."""
 
-    signs: dict[Stage, Array]  # (N, 6)
-    errors_mm: dict[Stage, Array]  # (N,); NaN where there is no truth
+    features: dict[Stage, Float[np.ndarray, "n 6"]]
+    errors_mm: dict[Stage, Float[np.ndarray, "n"]]  # NaN where there is no truth
     patients: tuple[str, ...]
 
 
-def check_signs(registrar: Registrar) -> None:
-    """An error for a network that shows none."""
+def check_features(registrar: Registrar) -> None:
+    """An error for a network that tells none."""
     if registrar.streaming is None:
         raise ScopeRegError(
-            f"a {type(registrar.network).__name__} shows no signs of how good its poses are",
+            f"a {type(registrar.network).__name__} tells no quality features of its poses",
             where=registrar.name,
             fix="calibrate weights of scope-reg",
         )
@@ -47,38 +54,73 @@ def observe(
     magnitude: float,
     seed: int,
     frames: int,
+    likenesses: Sequence[str] = (GREY,),
     progress: Callable[[int, int], None] | None = None,
 ) -> Observed:
-    """The frames of some rows, located and refined."""
+    """The frames of some rows, located and refined by each likeness."""
     found = []
     for done, row in enumerate(rows, start=1):
         examples = case_examples(volumes, row, PROTOCOL, magnitude, seed=seed, frames=frames)
-        found.append(observe_case(registrar, examples, volumes.spacing_mm, volumes.patients[row]))
+        found.append(
+            observe_case(registrar, examples, volumes.spacing_mm, volumes.patients[row], likenesses=likenesses)
+        )
         if progress is not None:
             progress(done, len(rows))
     return together(found)
 
 
 def observe_case(
-    registrar: Registrar, examples: CaseExamples, spacing_mm: float, patient: str, *, truth: bool = True
+    registrar: Registrar,
+    examples: CaseExamples,
+    spacing_mm: float,
+    patient: str,
+    *,
+    truth: bool = True,
+    likenesses: Sequence[str] = (GREY,),
 ) -> Observed:
-    """The frames of a case; without `truth` they are strangers, whose errors are NaN."""
-    case = case_on_grid(registrar, examples.frames, examples.volume, spacing_mm)
-    with registrar.prepare(case.volume, agreement=True) as session:
-        found = session.examine(case.frames)
-        near = case.back(found.poses)
-        refined = Refiner(examples.volume.to(registrar.device)).refine(examples.frames, near).poses
-        poses = {"network": near, "refined": VoxelPoses(*(part.cpu() for part in refined))}
-        after = found.signs.clone()
-        after[:, LIKENESS] = session.likeness(case.frames, case.placed(poses["refined"]))
-    signs: dict[Stage, Array] = {"network": _array(found.signs), "refined": _array(after)}
-    height, width = examples.frames.shape[1:]
-    nothing = np.full(len(examples.frames), np.nan)
-    errors: dict[Stage, Array] = {
-        stage: _array(mtre_mm(poses[stage], examples.poses, (height, width), spacing_mm)) if truth else nothing
-        for stage in STAGES
-    }
-    return Observed(signs, errors, (patient,) * len(examples.frames))
+    """The frames of a case, found as `register` finds them; without `truth` they are none of the volume's."""
+    volume = Volume(examples.volume.cpu(), spacing_mm)
+    frames = [Frame(image.cpu(), spacing_mm=spacing_mm) for image in examples.frames]
+    network = _Once(NetworkMethod(replace(registrar, calibration=None, observed=True), agreement=True))
+    found = Locator(volume, network).locate_all(frames)
+    rows = [row for row, one in enumerate(found) if isinstance(one, Result)]  # what nobody can locate nobody judges
+    near = [one for one in found if isinstance(one, Result)]
+    results: dict[Stage, Sequence[Result]] = {NETWORK: near}
+    for likeness in likenesses:
+        refining = Locator(volume, refined(network, likeness, str(registrar.device)))
+        results[refined_by(likeness)] = [
+            refining.refine_from(frames[row], one) or one for row, one in zip(rows, near, strict=True)
+        ]
+    true = VoxelPoses(*(part[rows] for part in examples.poses)) if truth else None
+    return Observed(
+        {stage: np.array([[*one.features.values()] for one in every]) for stage, every in results.items()},
+        {stage: _errors_mm(every, frames[0], volume, true) for stage, every in results.items()},
+        (patient,) * len(rows),
+    )
+
+
+class _Once:
+    """A method that prepares a volume once, whatever refines its poses."""
+
+    def __init__(self, method: Method) -> None:
+        self.method, self.name, self.facts = method, method.name, method.facts
+        self._prepared: Prepared | None = None
+
+    def prepare(self, volume: Volume) -> Prepared:
+        if self._prepared is None:
+            self._prepared = self.method.prepare(volume)
+        return self._prepared
+
+
+def _errors_mm(
+    results: Sequence[Result], frame: Frame, volume: Volume, true: VoxelPoses | None
+) -> Float[np.ndarray, "n"]:
+    """mTRE of frames that share a size; NaN where the truth is not known."""
+    if true is None:
+        return np.full(len(results), np.nan)
+    places = [pose_to_voxels(result.pose, frame, volume) for result in results]
+    poses = VoxelPoses(*(torch.stack(parts) for parts in zip(*places, strict=True)))
+    return mtre_mm(poses, true, frame.shape, volume.isotropic_spacing_mm).double().numpy()
 
 
 def together(parts: Sequence[Observed]) -> Observed:
@@ -86,34 +128,30 @@ def together(parts: Sequence[Observed]) -> Observed:
     if not parts:
         raise ScopeRegError("there are no frames", where="calibration", fix="use a part of the data that has patients")
     return Observed(
-        {stage: np.concatenate([part.signs[stage] for part in parts]) for stage in STAGES},
-        {stage: np.concatenate([part.errors_mm[stage] for part in parts]) for stage in STAGES},
+        {stage: np.concatenate([part.features[stage] for part in parts]) for stage in parts[0].features},
+        {stage: np.concatenate([part.errors_mm[stage] for part in parts]) for stage in parts[0].features},
         tuple(patient for part in parts for patient in part.patients),
     )
 
 
 def calibrate(registrar: Registrar, observed: Observed, made_on: dict[str, Any]) -> Calibration:
     """The calibration of a model from frames of which the truth is known."""
-    gauges = {}
-    for stage in STAGES:
+    made = {}
+    for stage in observed.features:
         for agreement in (False, True):
-            names = signs_of(agreement)
-            signs, errors = observed.signs[stage][:, : len(names)], observed.errors_mm[stage]
-            gauges[key(stage, agreement)] = fit(names, signs, errors, observed.patients)
-    return Calibration(registrar.fingerprint, made_on, gauges)
+            names = features_of(agreement)
+            features, errors = observed.features[stage][:, : len(names)], observed.errors_mm[stage]
+            made[key(stage, agreement)] = fit(names, features, errors, observed.patients)
+    return Calibration(registrar.fingerprint, made_on, made)
 
 
 def summary(made: Calibration, observed: Observed, stage: Stage) -> str:
     """What became of the frames of the calibration, in one line."""
-    gauge, errors = made.gauge(stage, False), observed.errors_mm[stage]
-    verdicts = [gauge.judge(row[: len(gauge.signs)].tolist()) for row in observed.signs[stage]]
+    model, errors = made.error_model(stage, False), observed.errors_mm[stage]
+    verdicts = [model.judge(row[: len(model.features)].tolist()) for row in observed.features[stage]]
     fine = np.array([verdict.ok for verdict in verdicts])
     close = f"{(errors[fine] <= CLOSE_MM).mean():.0%} of these" if fine.any() else "none"
     return (
         f"{stage:8}{len(errors)} frames, mean error {errors.mean():.2f} mm, "
         f"{fine.mean():.0%} ok, {close} within {CLOSE_MM:g} mm"
     )
-
-
-def _array(values: torch.Tensor) -> Array:
-    return values.double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Calibration: the gauges of one model in a JSON file beside its weights, tied to them by their fingerprint."""
+"""Calibration: the error models of one network in a JSON file beside its weights, tied to them by their fingerprint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,27 +16,35 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
 from scopereg.networks.weights import weights_sha256
-from scopereg.registration.confidence import SIGNS, WORSE, Gauge, Verdict
+from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict
+from scopereg.registration.grey import GREY
+from scopereg.registration.result import Result
 
 FORMAT = "scopereg-calibration-1"
 ENDING = ".calibration.json"
-Stage = Literal["network", "refined"]
-STAGES: tuple[Stage, ...] = ("network", "refined")
+Stage = str  # of a registration, whose poses have errors of their own: the network's, or refined ones
+NETWORK, REFINED = "network", "refined"
+STAGES: tuple[Stage, ...] = (NETWORK, REFINED)  # that every calibration has
 BEYOND = 1.1  # times the largest offset of the calibration: errors take poses a little farther out
+Judged = TypeVar("Judged", Verdict, Result)
 _LISTS = ("centre", "scale", "weights")
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the signs of a model mean, on data like those that it was made on."""
+    """What the quality features of a network mean, on data like those that it was made on."""
 
     model: str  # fingerprint of the weights
     made_on: dict[str, Any]  # dataset, part, protocol, frames, seed, versions
-    gauges: dict[str, Gauge]  # by `key`
+    error_models: dict[str, ErrorModel]  # by `key`
 
-    def gauge(self, stage: Stage, agreement: bool) -> Gauge:
-        """The gauge for poses of the network or refined ones, by signs with or without the spread."""
-        return self.gauges[key(stage, agreement)]
+    def error_model(self, stage: Stage, agreement: bool) -> ErrorModel:
+        """For poses of the network or refined ones, by quality features with or without the spread."""
+        return self.error_models[key(stage, agreement)]
+
+    def knows(self, stage: Stage) -> bool:
+        """Whether poses of a stage were among those that it was made of."""
+        return key(stage, False) in self.error_models
 
     @property
     def synthetic(self) -> bool:
@@ -45,24 +53,25 @@ class Calibration:
         return any("phantom_seeds" in part for part in parts)
 
     def judge(
-        self, stage: Stage, signs: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
+        self, stage: Stage, features: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
     ) -> Verdict:
-        """What to think of a pose (3, 3) and (3,) in centred voxels, by its signs and by where it lies."""
-        return self.limited(self.gauge(stage, agreement).judge(signs), rotation, translation)
+        """What to think of a pose (3, 3) and (3,) in centred voxels, by its features and by where it lies."""
+        return self.limited(self.error_model(stage, agreement).judge(features), rotation, translation)
 
-    def limited(self, verdict: Verdict, rotation: Tensor, translation: Tensor) -> Verdict:
-        """The verdict on a pose that lies there.
+    def limited(self, judged: Judged, rotation: Tensor, translation: Tensor) -> Judged:
+        """A verdict, or a result with one, on a pose that lies there.
 
-        Signs of frames farther off than those of the calibration say less than they seem to: such a pose is not ok.
+        Quality features of frames farther off than those of the calibration say less than they seem to: such a pose is
+        not ok.
         """
         reach = self.made_on.get("magnitude")
-        if not verdict.ok or not isinstance(reach, int | float):
-            return verdict
+        if not judged.ok or not isinstance(reach, int | float):
+            return judged
         offset = largest_offset(rotation, translation)
         if offset <= BEYOND * reach:
-            return verdict
+            return judged
         where = f"{offset:.0f} voxels or degrees off the middle of the volume"
-        return replace(verdict, ok=False, reason=f"{where}, and errors are known up to {reach:g}")
+        return replace(judged, ok=False, reason=f"{where}, and errors are known up to {reach:g}")
 
     def check_model(self, fingerprint: str, where: Path | str) -> None:
         """An error where it belongs to other weights."""
@@ -75,7 +84,8 @@ class Calibration:
 
     def save(self, path: Path | str) -> Path:
         """Write a whole file at once, or nothing."""
-        content = {"format": FORMAT, **asdict(self)}
+        models = {name: {"signs": made.features, **_without_features(made)} for name, made in self.error_models.items()}
+        content = {"format": FORMAT, "model": self.model, "made_on": self.made_on, "gauges": models}
         return write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -85,14 +95,19 @@ def largest_offset(rotation: Tensor, translation: Tensor) -> float:
     return float(torch.cat([angles_deg.flatten(), translation.double().flatten()]).abs().max())
 
 
+def refined_by(likeness: str) -> Stage:
+    """The stage of poses that were refined by a likeness."""
+    return REFINED if likeness == GREY else f"{REFINED}={likeness}"
+
+
 def key(stage: Stage, agreement: bool) -> str:
-    """The name of a gauge in the file."""
+    """The name of an error model in the file."""
     return f"{stage}+agreement" if agreement else stage
 
 
-def signs_of(agreement: bool) -> tuple[str, ...]:
-    """The signs that there are with and without small changes of the frame."""
-    return SIGNS if agreement else SIGNS[:-1]
+def features_of(agreement: bool) -> tuple[str, ...]:
+    """The quality features that there are with and without small changes of the frame."""
+    return QUALITY_FEATURES if agreement else QUALITY_FEATURES[:-1]
 
 
 def path_beside(weights: Path | str) -> Path:
@@ -111,11 +126,11 @@ def read_calibration(path: Path | str) -> Calibration:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
-        gauges = {name: _gauge(facts) for name, facts in content["gauges"].items()}
-        missing = {key(stage, agreement) for stage in STAGES for agreement in (False, True)} - gauges.keys()
+        made = {name: _error_model(facts) for name, facts in content["gauges"].items()}
+        missing = {key(stage, agreement) for stage in STAGES for agreement in (False, True)} - made.keys()
         if missing:
-            raise ValueError(f"no gauge {', '.join(sorted(missing))}")
-        return Calibration(str(content["model"]), dict(content["made_on"]), gauges)
+            raise ValueError(f"no error model {', '.join(sorted(missing))}")
+        return Calibration(str(content["model"]), dict(content["made_on"]), made)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScopeRegError(
             f"it is no calibration of this version: {error!r}",
@@ -124,21 +139,28 @@ def read_calibration(path: Path | str) -> Calibration:
         ) from None
 
 
-def _gauge(facts: dict[str, Any]) -> Gauge:
-    signs = tuple(str(name) for name in facts["signs"])
-    if signs not in (signs_of(False), signs_of(True)):
-        raise ValueError(f"signs {signs}")
+def _without_features(made: ErrorModel) -> dict[str, Any]:
+    facts = asdict(made)
+    del facts["features"]
+    return facts
+
+
+def _error_model(facts: dict[str, Any]) -> ErrorModel:
+    """From a file, which calls quality features signs and error models gauges."""
+    features = tuple(str(name) for name in facts["signs"])
+    if features not in (features_of(False), features_of(True)):
+        raise ValueError(f"signs {features}")
     columns = {name: _numbers(facts[name]) for name in _LISTS}
-    if any(len(values) != len(signs) for values in columns.values()) or min(columns["scale"]) <= 0:
+    if any(len(values) != len(features) for values in columns.values()) or min(columns["scale"]) <= 0:
         raise ValueError("its lists do not fit together")
     scores = _numbers(facts["scores"])
     if not scores or list(scores) != sorted(scores) or scores[0] < 0:
         raise ValueError("its scores are not in order")
     limits = {str(name): float(value) for name, value in facts["limits"].items()}
-    if limits.keys() != {name for name in signs if name in WORSE}:
+    if limits.keys() != {name for name in features if name in WORSE}:
         raise ValueError(f"limits of {sorted(limits)}")
     offset, *_ = _numbers([facts["offset"], *limits.values()])
-    return Gauge(signs, **columns, offset=offset, scores=scores, limits=limits)
+    return ErrorModel(features, **columns, offset=offset, scores=scores, limits=limits)
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

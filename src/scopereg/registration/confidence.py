@@ -1,8 +1,9 @@
-"""Confidence: from the signs of a frame to the error to expect, a bound that holds, and whether to believe the pose.
+"""Confidence: from quality features of a frame to the error to expect, a bound that holds, whether it is reliable.
 
-Signs are weighed by a ridge regression of the logarithm of the error. How far the truth lies from what it expects was
-counted on frames of patients that it was not fitted to: split conformal prediction, which promises coverage on frames
-like those of the calibration, whatever the regression is worth.
+Quality features tell, without the truth, how well a network located a frame. A ridge regression weighs them into the
+logarithm of the error. How far the truth lies from what it expects was counted on frames of patients that it was not
+fitted to: split conformal prediction, which promises coverage on frames like those of the calibration, whatever the
+regression is worth. Features are computed without waiting for the GPU or values on the host: sessions record them.
 """
 
 from __future__ import annotations
@@ -11,24 +12,20 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, target_points
 from scopereg.networks.streaming import Located
-from scopereg.registration.refine import Level, RefineOptions, Refiner
+from scopereg.registration.grey import GreyVolume, Level, RefineOptions
 
-if TYPE_CHECKING:
-    from scopereg.registration.result import Result
-
-SIGNS = (
+QUALITY_FEATURES = (
     "residual",  # log mm of the coordinates from the plane fitted to them
     "entropy",  # of the evidence over the cells, 1 where all say the same amount
     "mass",  # mean logarithm of the evidence
@@ -36,9 +33,9 @@ SIGNS = (
     "medium",  # the same, less smoothed
     "spread",  # log mm that the pose moves under small changes of the frame; only where these are asked for
 )
-LIKENESS = slice(3, 5)  # the signs that change when the pose is refined
+AT_POSE = slice(3, 5)  # the features that change when the pose is refined
 WORSE = {"residual": 1, "mass": -1, "coarse": -1, "medium": -1, "spread": 1}
-"""Which way a sign is bad. Entropy has no such way: few cells may say much of a right place or of a wrong one."""
+"""Which way a feature is bad. Entropy has no such way: few cells may say much of a right place or of a wrong one."""
 
 _LEVELS = (Level(2, 2, 5, 0), Level(1, 2, 3, 0))
 _UNSAID_MM = 0.05  # added before a logarithm: what is less says no more
@@ -49,46 +46,44 @@ _SHIFTS_PX = ((0, 3), (-3, 0))  # x and y
 CHANGES = len(_GAMMAS) + len(_SHIFTS_PX)
 CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most so much
 COVERAGE = 0.95  # of the bound
-FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for strangers
+FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for out of distribution
 ENOUGH = 0.8  # confidence of a pose that is ok
 LEAST_FRAMES = 40  # of a calibration: a 95 % bound takes 19 frames at least, of half of the patients
 _MOST_SCORES = 200
 _RIDGE = 1.0
 _LEAST_MM = 0.01  # error whose logarithm is taken
-_MOST_MM = 1000.0  # stated: a stranger's signs lie far beyond what the regression knows
-_TAIL = 0.1  # share of frames beyond the usual range of a sign
-
-Array = npt.NDArray[np.float64]
+_MOST_MM = 1000.0  # stated: out of distribution, features lie far beyond what the regression knows
+_TAIL = 0.1  # share of frames beyond the usual range of a feature
 
 
-class Witness:
-    """A volume prepared to tell the signs of frames located in it."""
+class QualityFeatures:
+    """A volume prepared to tell the quality features of frames located in it."""
 
-    def __init__(self, volume: Tensor, spacing_mm: float) -> None:
-        """`volume` (D, H, W) in [0, 1], on the device of the frames to come."""
+    def __init__(self, volume: Float[Tensor, "d h w"], spacing_mm: float) -> None:
+        """`volume` in [0, 1], on the device of the frames to come."""
         self.spacing_mm = spacing_mm
-        self._refiner = Refiner(volume, RefineOptions(levels=_LEVELS))
+        self._grey = GreyVolume(volume, RefineOptions(levels=_LEVELS))
         # Made here, since what is recorded may not copy from the host.
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
         self._shifts = torch.tensor([(float(x), float(y), 0.0) for x, y in _SHIFTS_PX], device=volume.device)
 
-    def likeness(self, images: Tensor, poses: VoxelPoses) -> Tensor:
-        """The signs (B, 2) of frames (B, H, W) at poses that depend on nothing else."""
-        return self._refiner.likeness(images, poses)
+    def at_poses(self, images: Float[Tensor, "b rows columns"], poses: VoxelPoses) -> Float[Tensor, "b 2"]:
+        """The features `AT_POSE`, of frames at any poses: they depend on nothing else."""
+        return self._grey.correlations(images, poses)
 
-    def signs(self, images: Tensor, found: Located) -> Tensor:
-        """Signs (B, 5) of frames (B, H, W), or (B, 6) where `found` also has those of `with_changes(images)`."""
+    def of(self, images: Float[Tensor, "b rows columns"], found: Located) -> Float[Tensor, "b features"]:
+        """Of frames as they were found: five, or six where `found` also has those of `with_changes(images)`."""
         count = len(images)
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
         own = VoxelPoses(poses.rotation[:count], poses.translation[:count])
         evidence = found.evidence[:count].float().clamp_min(_NOTHING)
         parts = [self._log_mm(found.residual[:count]), _entropy(evidence), evidence.log().mean(1)]
-        signs = torch.cat([torch.stack(parts, 1), self.likeness(images, own)], 1)
+        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own)], 1)
         if len(poses.rotation) == count:
-            return signs
-        return torch.cat([signs, self._spread(own, poses).unsqueeze(1)], 1)
+            return features
+        return torch.cat([features, self._spread(own, poses).unsqueeze(1)], 1)
 
-    def _spread(self, own: VoxelPoses, every: VoxelPoses) -> Tensor:
+    def _spread(self, own: VoxelPoses, every: VoxelPoses) -> Float[Tensor, "b"]:
         """How far frames move when they are changed, on average over the changes; what a shift does is undone."""
         count = len(own.rotation)
         rotation = every.rotation[count:].unflatten(0, (CHANGES, count))
@@ -100,23 +95,23 @@ class Witness:
         apart = turned + (translation - own.translation).unsqueeze(-1)
         return self._log_mm(torch.linalg.vector_norm(apart, dim=2).mean((0, 2)))
 
-    def _log_mm(self, voxels: Tensor) -> Tensor:
+    def _log_mm(self, voxels: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
         return (voxels.float() * self.spacing_mm + _UNSAID_MM).log()
 
 
-def with_changes(images: Tensor) -> Tensor:
-    """Frames (B, H, W), then all of them under each small change: (B (1 + CHANGES), H, W)."""
+def with_changes(images: Float[Tensor, "b rows columns"]) -> Float[Tensor, "all rows columns"]:
+    """Frames, then all of them under each small change."""
     grey = [(images.clamp_min(0) * gain).clamp(0, 1) ** gamma for gain, gamma in _GAMMAS]
     moved = [F.pad(images, (x, -x, y, -y)) for x, y in _SHIFTS_PX]
     return torch.cat([images, *grey, *moved])
 
 
-def mm_of(sign: float) -> float:
-    """A sign in log mm as mm."""
-    return max(math.exp(min(sign, _MOST_LOG)) - _UNSAID_MM, 0.0)
+def mm_of(feature: float) -> float:
+    """A feature in log mm as mm."""
+    return max(math.exp(min(feature, _MOST_LOG)) - _UNSAID_MM, 0.0)
 
 
-def _entropy(evidence: Tensor) -> Tensor:
+def _entropy(evidence: Float[Tensor, "b cells"]) -> Float[Tensor, "b"]:
     share = evidence / evidence.sum(1, keepdim=True)
     return -(share * share.log()).sum(1) / math.log(max(evidence.shape[1], 2))
 
@@ -132,72 +127,72 @@ class Verdict:
     ok: bool
     reason: str  # why it is not ok
 
-    @classmethod
-    def of(cls, result: Result) -> Verdict:
-        """That of a result that was judged."""
-        return cls(**{entry.name: getattr(result, entry.name) for entry in fields(cls)})
-
 
 @dataclass(frozen=True)
-class Gauge:
-    """Signs to verdicts, as learnt from frames whose pose is known. Made by `fit`."""
+class ErrorModel:
+    """From quality features to verdicts, as learnt from frames whose pose is known. Made by `fit`."""
 
-    signs: tuple[str, ...]
+    features: tuple[str, ...]
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    weights: tuple[float, ...]  # of the signs, centred and scaled, in the logarithm of the error
+    weights: tuple[float, ...]  # of the features, centred and scaled, in the logarithm of the error
     offset: float
     scores: tuple[float, ...]  # sorted: true over expected errors of frames that the weights were not fitted to
-    limits: dict[str, float]  # by sign, what one in twenty of a volume's own frames is beyond in one or more of them
+    limits: dict[str, float]  # by feature, what one in twenty of a volume's own frames is beyond in one or more of them
 
-    def expected_mm(self, signs: Sequence[float]) -> float:
+    def expected_mm(self, features: Sequence[float]) -> float:
         """The error to expect."""
-        rows = zip(signs, self.centre, self.scale, self.weights, strict=True)
+        rows = zip(features, self.centre, self.scale, self.weights, strict=True)
         log_mm = self.offset + sum((value - centre) / scale * weight for value, centre, scale, weight in rows)
         return math.exp(min(log_mm, math.log(_MOST_MM))) if not math.isnan(log_mm) else _MOST_MM
 
-    def judge(self, signs: Sequence[float]) -> Verdict:
-        """The verdict on a frame with these signs."""
-        expected = self.expected_mm(signs)
+    def judge(self, features: Sequence[float]) -> Verdict:
+        """The verdict on a frame with these features."""
+        expected = self.expected_mm(features)
         bound = expected * conformal_quantile(self.scores, COVERAGE)
-        stranger = self._stranger(signs)
-        share = 0.0 if stranger else bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
+        unlike = self._out_of_distribution(features)
+        share = 0.0 if unlike else bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
         likely = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {share:.0%} sure"
-        reason = stranger or ("" if share >= ENOUGH else likely)
-        return Verdict(expected, bound, share, not stranger, not reason, reason)
+        reason = unlike or ("" if share >= ENOUGH else likely)
+        return Verdict(expected, bound, share, not unlike, not reason, reason)
 
-    def _stranger(self, signs: Sequence[float]) -> str:
-        """Why the frame does not belong to the volume, by the sign that is farthest out; empty where it may."""
-        places = {name: place for place, name in enumerate(self.signs)}
+    def _out_of_distribution(self, features: Sequence[float]) -> str:
+        """Why the frame does not belong to the volume, by the feature that is farthest out; empty where it may."""
+        places = {name: place for place, name in enumerate(self.features)}
         beyond = {}
         for name, limit in self.limits.items():
-            value = signs[places[name]]
+            value = features[places[name]]
             if not (value - limit) * WORSE[name] <= 0:  # so that what is not a number is beyond too
                 beyond[name] = abs(value - limit) / self.scale[places[name]]
         if not beyond:
             return ""
         worst = max(beyond, key=lambda name: math.inf if math.isnan(beyond[name]) else beyond[name])
-        return _reason(worst, signs[places[worst]])
+        return _reason(worst, features[places[worst]])
 
 
-def _reason(sign: str, value: float) -> str:
+def _reason(feature: str, value: float) -> str:
     if math.isnan(value):
         return "nothing of the frame could be compared with the volume"
-    if sign == "residual":
+    if feature == "residual":
         return f"what the network found does not lie in a plane: {mm_of(value):.1f} mm off it"
-    if sign == "mass":
+    if feature == "mass":
         return "the network found little of the frame in this volume"
-    if sign == "spread":
+    if feature == "spread":
         return f"the pose moves by {mm_of(value):.1f} mm when gain or place of the frame change a little"
     return "the frame does not look like this volume at the pose found"
 
 
-def fit(names: Sequence[str], signs: Array, errors_mm: Array, patients: Sequence[str]) -> Gauge:
-    """A gauge from the signs (N, S) of frames, their true errors (N,) and whose they are.
+def fit(
+    names: Sequence[str],
+    features: Float[np.ndarray, "n s"],
+    errors_mm: Float[np.ndarray, "n"],
+    patients: Sequence[str],
+) -> ErrorModel:
+    """An error model from the quality features of frames, their true errors and whose they are.
 
     One half of the patients gives the regression, the other the conformal scores and limits.
     """
-    good = np.isfinite(signs).all(1) & np.isfinite(errors_mm)
+    good = np.isfinite(features).all(1) & np.isfinite(errors_mm)
     first = good & in_first_half(patients)
     second = good & ~in_first_half(patients)
     if min(first.sum(), second.sum()) < LEAST_FRAMES // 2:
@@ -207,25 +202,25 @@ def fit(names: Sequence[str], signs: Array, errors_mm: Array, patients: Sequence
             fix=f"use more patients or frames: at least {LEAST_FRAMES // 2} frames of each half",
         )
     log_mm = np.log(np.maximum(errors_mm, _LEAST_MM))
-    centre, scale = signs[first].mean(0), np.maximum(signs[first].std(0), 1e-6)
-    unit = (signs - centre) / scale
+    centre, scale = features[first].mean(0), np.maximum(features[first].std(0), 1e-6)
+    unit = (features - centre) / scale
     offset = float(log_mm[first].mean())
     gram = unit[first].T @ unit[first] + _RIDGE * np.eye(len(names))
     weights = np.linalg.solve(gram, unit[first].T @ (log_mm[first] - offset))
     scores = np.sort(errors_mm[second] / np.exp(unit[second] @ weights + offset))
-    return Gauge(
+    return ErrorModel(
         tuple(names),
         _short(centre),
         _short(scale),
         _short(weights),
         _short([offset])[0],
         _short(_thinned(scores)),
-        _limits(names, signs[first], signs[second]),
+        _limits(names, features[first], features[second]),
     )
 
 
-def in_first_half(patients: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows (N,) belong to one half of the patients: drawn by their names, so that a patient stays in a half."""
+def in_first_half(patients: Sequence[str]) -> Bool[np.ndarray, "n"]:
+    """Which rows belong to one half of the patients: drawn by their names, so that a patient stays in a half."""
     order = sorted(set(patients), key=lambda name: hashlib.sha256(name.encode()).digest())
     chosen = set(order[::2])
     return np.array([patient in chosen for patient in patients], dtype=bool)
@@ -237,8 +232,10 @@ def conformal_quantile(scores: Sequence[float], coverage: float) -> float:
     return sorted(scores)[min(rank, len(scores)) - 1]
 
 
-def _limits(names: Sequence[str], usual: Array, held_out: Array) -> dict[str, float]:
-    """Limits of the signs, all as far out of their usual range: together they flag one in twenty held-out frames."""
+def _limits(
+    names: Sequence[str], usual: Float[np.ndarray, "n s"], held_out: Float[np.ndarray, "m s"]
+) -> dict[str, float]:
+    """Limits of the features, all as far out of their usual range: together they flag one in twenty held-out frames."""
     watched = [place for place, name in enumerate(names) if name in WORSE]
     way = np.array([WORSE[names[place]] for place in watched])
     bad = usual[:, watched] * way
@@ -249,7 +246,7 @@ def _limits(names: Sequence[str], usual: Array, held_out: Array) -> dict[str, fl
     return dict(zip((names[place] for place in watched), _short((middle + limit * reach) * way), strict=True))
 
 
-def _thinned(scores: Array) -> Array:
+def _thinned(scores: Float[np.ndarray, "n"]) -> Float[np.ndarray, "m"]:
     """At most so many of sorted scores, evenly, each rounded up: what is left is no less cautious."""
     if len(scores) <= _MOST_SCORES:
         return scores
@@ -257,6 +254,6 @@ def _thinned(scores: Array) -> Array:
     return scores[ranks - 1]
 
 
-def _short(values: Sequence[float] | Array) -> tuple[float, ...]:
+def _short(values: Sequence[float] | Float[np.ndarray, "n"]) -> tuple[float, ...]:
     """Six digits: files stay small and readable."""
     return tuple(float(f"{value:.6g}") for value in values)

@@ -1,16 +1,17 @@
 """Method: whatever finds frames in a volume, by one protocol and one grammar of names.
 
-    NAME[:wide|:2][+refine|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
+    NAME[:wide|:2][+refine[=LIKENESS]|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
 
 NAME is a model of the package, a .safetensors file, a classical method, or `identity` for no registration. Behind a
 network `:wide` looks from many starts and `:2` makes two passes, each of which sees the volume from where the one
-before found the frame. Every `+` goes on from the poses found so far.
+before found the frame. Every `+` goes on from the poses found so far; a refinement
+compares grey values, unless it names another likeness.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import Any, Protocol
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.registration import model as models
+from scopereg.registration.grey import GREY, make_grey
+from scopereg.registration.likeness import MakeLikeness
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared import IDENTITY, Identity, Prepared
-from scopereg.registration.refine import REFINE, RefinedMethod
+from scopereg.registration.refine import REFINE, RefinedMethod, step_name
 
 CLASSICAL = ("simpleitk-mi", "simpleitk-ncc", "elastix")
 _ALIASES = {"start": IDENTITY, "centre": IDENTITY}
@@ -58,6 +61,8 @@ _STEPS: dict[str, Step] = {
     **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
 }
 
+_LIKENESSES: dict[str, MakeLikeness] = {GREY: make_grey}
+
 
 def register_method(name: str, make: First) -> None:
     """Add a method of one's own: `make(device)` is called where somebody names it."""
@@ -66,9 +71,15 @@ def register_method(name: str, make: First) -> None:
 
 
 def register_step(name: str, make: Step) -> None:
-    """Add what may follow a method, as `+NAME`, such as another likeness: `make(method_before, device)`."""
+    """Add what may follow a method, as `+NAME`: `make(method_before, device)`."""
     _check_new(name, _STEPS, "register_step(name)")
     _STEPS[name] = make
+
+
+def register_likeness(name: str, make: MakeLikeness) -> None:
+    """Add what a refinement may compare, as `+refine=NAME`: `make(device, far)`, see `registration.likeness`."""
+    _check_new(name, _LIKENESSES, "register_likeness(name)")
+    _LIKENESSES[name] = make
 
 
 def names() -> tuple[str, ...]:
@@ -79,6 +90,11 @@ def names() -> tuple[str, ...]:
 def steps() -> tuple[str, ...]:
     """What may follow any method behind a `+`."""
     return tuple(_STEPS)
+
+
+def likenesses() -> tuple[str, ...]:
+    """What a refinement may compare."""
+    return tuple(_LIKENESSES)
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,7 @@ class MethodName:
     @property
     def refines(self) -> bool:
         """Whether it ends with a refinement."""
-        return self.steps[-1:] == (REFINE,)
+        return bool(self.steps) and self.steps[-1].partition("=")[0] == REFINE
 
     def also(self, *, wide: bool = False, refine: bool = False) -> MethodName:
         """The same with what arguments ask for beside the name; what the name says already is not done twice."""
@@ -117,9 +133,9 @@ class MethodName:
 def parse(text: str) -> MethodName:
     """A name by the grammar; an error where nothing is called so. No weights are opened."""
     rest, behind = text, list[str]()
-    while rest.rpartition("+")[2] in _STEPS and "+" in rest:
+    while "+" in rest and _step_of(rest.rpartition("+")[2]) is not None:
         rest, _, step = rest.rpartition("+")
-        behind.insert(0, step)
+        behind.insert(0, step.removesuffix(f"={GREY}"))
     first, colon, way = rest.rpartition(":")
     if not colon or not re.fullmatch(rf"{_WIDE}|[1-9]", way):
         first, way = rest, ""
@@ -129,7 +145,8 @@ def parse(text: str) -> MethodName:
             f"unknown method {text!r}{did_you_mean(first, names())}",
             where="method=",
             fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
-            f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses",
+            f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses"
+            + "".join(f", and so does +{step_name(likeness)}" for likeness in _LIKENESSES if likeness != GREY),
         )
     return MethodName(first, int(way) if way.isdigit() else 1, way == _WIDE, tuple(behind))
 
@@ -150,13 +167,28 @@ def create(
         name = parse(str(method)).also(wide=wide, refine=refine)
         made = _first(name, device, agreement)
         for step in name.steps:
-            made = _STEPS[step](made, device)
+            go_on = _step_of(step)
+            assert go_on is not None, step
+            made = go_on(made, device)
         return made
     if isinstance(method, Registrar):
         method = NetworkMethod(method, agreement=agreement, wide=wide)
     elif wide:
         raise _no_wide_search(method.name)
     return RefinedMethod(method, device) if refine else method
+
+
+def refined(before: Method, likeness: str = GREY, device: str = "auto") -> RefinedMethod:
+    """A method whose poses are refined by a likeness of this name."""
+    return RefinedMethod(before, device, _LIKENESSES[likeness])
+
+
+def _step_of(text: str) -> Step | None:
+    """What goes on from a method's poses, by what stands behind a `+`; None where nothing is called so."""
+    name, _, likeness = text.partition("=")
+    if name == REFINE and likeness in _LIKENESSES:
+        return partial(RefinedMethod, make=_LIKENESSES[likeness])
+    return _STEPS.get(text)
 
 
 def _first(name: MethodName, device: str, agreement: bool) -> Method:
@@ -172,7 +204,7 @@ def _no_wide_search(name: str) -> ScopeRegError:
     return ScopeRegError(f"{name} begins where it is told to", where="wide=", fix="use a network, or leave wide= out")
 
 
-def _check_new(name: str, taken: tuple[str, ...] | dict[str, Step], where: str) -> None:
+def _check_new(name: str, taken: Container[str], where: str) -> None:
     if name in taken or not _PLAIN_NAME.fullmatch(name) or Path(name).suffix == ".safetensors":
         raise ScopeRegError(
             f"{name!r} is taken" if name in taken else f"{name!r} cannot be a name",

@@ -38,7 +38,8 @@ class Registrar:
     facts: dict[str, Any]  # how it was trained
     device: torch.device
     precision: Precision = "auto"
-    calibration: Calibration | None = None  # what its signs say of its errors
+    calibration: Calibration | None = None  # what its quality features say of its errors
+    observed: bool = False  # whether results carry quality features that no calibration judges by yet
     bases: tuple[str, ...] = ()  # of an adapted model: what it was adapted from, and what that builds on in the end
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, pose_to_voxels
-from scopereg.registration.calibration import largest_offset
+from scopereg.registration.calibration import REFINED, Stage, largest_offset
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.result import RegistrationError, Result
@@ -95,11 +95,14 @@ class PreparedNetwork(Prepared):
         found |= {row: self._from_a_start(prepared[row], frames[row], start) for row, start in led.items()}
         return [self._with_notes(found[n], frame, prepared[n], led=n in led) for n, frame in enumerate(frames)]
 
-    def judge_refined(self, frame: Frame, result: Result) -> Result:
+    def can_judge(self, stage: Stage) -> bool:
+        return self.model.calibration is not None and self.model.calibration.knows(stage)
+
+    def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
         """A result whose pose was refined, with a verdict on that where the network's own had one."""
         ready = self.volume_for(frame)
         session = ready.session if result.seen_from is None else ready.session_of_all
-        return session.judge_refined(frame, result)
+        return session.judge_refined(frame, result, stage)
 
     def narrow(self) -> PreparedNetwork:
         same = copy.copy(self)

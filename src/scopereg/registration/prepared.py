@@ -11,6 +11,7 @@ from typing import Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, centre_pose
+from scopereg.registration.calibration import REFINED, Stage
 from scopereg.registration.result import Result
 
 IDENTITY = "identity"
@@ -43,7 +44,11 @@ class Prepared(ABC):
         """Whether a frame at the pose would be found without a start, as far as anybody knows."""
         return True
 
-    def judge_refined(self, frame: Frame, result: Result) -> Result:
+    def can_judge(self, stage: Stage) -> bool:
+        """Whether a verdict can be given on poses of a stage, such as refined ones (`calibration.refined_by`)."""
+        return False
+
+    def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
         """A result of this method whose pose was refined, with a verdict on the refined pose."""
         return result
 

@@ -23,8 +23,7 @@ from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, 
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.streaming import Prepared
-from scopereg.registration.confidence import Verdict
-from scopereg.registration.likeness import similarity_at
+from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import RegistrationError, Result, apart_mm
 from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
 
@@ -140,7 +139,7 @@ class Windows:
             found = replace(found, seen_from=start)
         elif self.model.calibration is not None:
             placed = pose_to_voxels(found.pose, grid, self.volume)
-            found = replace(found, **vars(self.model.calibration.limited(Verdict.of(found), *placed)))
+            found = self.model.calibration.limited(found, *placed)
         return replace(found, time_ms=(time.perf_counter() - begin) * 1e3, volume=self.volume)
 
     @torch.inference_mode()

@@ -21,9 +21,9 @@ from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import Prepared
 from scopereg.ops.replay import Piped
-from scopereg.registration.calibration import Stage
-from scopereg.registration.confidence import LIKENESS, SIGNS, Witness, with_changes
-from scopereg.registration.likeness import similarity_at
+from scopereg.registration.calibration import NETWORK, REFINED, Stage
+from scopereg.registration.confidence import AT_POSE, QUALITY_FEATURES, QualityFeatures, with_changes
+from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import Result, apart_mm, confidence_of
 from scopereg.registration.search import WideOptions, starts
 from scopereg.registration.working_grid import frame_on_grid
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     residual: Tensor  # (B,), voxels from the plane that was fitted, root mean square; NaN where nothing is fitted
     similarity: Tensor  # (B,), correlation with the volume where both have a picture
     evidence: Tensor  # (B, H', W'), how much each cell says; empty where the network tells none
-    signs: Tensor  # (B, 5 or 6), those of `signs.SIGNS`; (B, 0) where nobody asked for them
+    features: Tensor  # (B, 5 or 6), those of `confidence.QUALITY_FEATURES`; (B, 0) where nobody asked for them
 
 
 class Session:
@@ -85,10 +85,11 @@ class Session:
         # Other networks may draw random numbers or wait for the GPU.
         self._recorded = recorded and streaming is not None
         self._pipe = Piped(self._find, registrar.device)
-        self._examined = Piped(self._find_signs, registrar.device)
-        self._witness: Witness | None = None
-        if registrar.calibration is not None:
-            self._prepare_signs()
+        self._examined = Piped(self._find_features, registrar.device)
+        self._quality: QualityFeatures | None = None
+        self._examines = registrar.observed or registrar.calibration is not None
+        if self._examines:
+            self._prepare_features()
         self.prepare_ms = (time.perf_counter() - begin) * 1e3
         self.closed = False
 
@@ -108,7 +109,7 @@ class Session:
         self.closed = True
         self._pipe.clear()
         self._examined.clear()
-        self._witness = self.prepared = None
+        self._quality = self.prepared = None
         self._reference = self._reference.new_empty(0)
         self._locate = self._locate_from = _closed
 
@@ -125,7 +126,7 @@ class Session:
         on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
         images = torch.stack([unit_range(frame.array) for frame in on_grid])
         ready = time.perf_counter()
-        found = self.locate(images) if self.registrar.calibration is None else self.examine(images)
+        found = self.examine(images) if self._examines else self.locate(images)
         done = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
         results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
@@ -164,8 +165,8 @@ class Session:
         found = self._locate_from(image, *begin, looks)
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
-        signs = self._prepare_signs().signs(images, found) if judged else torch.empty(len(images), 0)
-        return self._unpack(self._pack(images, found).cpu(), signs.cpu())
+        features = self._prepare_features().of(images, found) if judged else torch.empty(len(images), 0)
+        return self._unpack(self._pack(images, found).cpu(), features.cpu())
 
     def _one_start_alone(self, *_: Any) -> Any:
         raise ScopeRegError(
@@ -185,48 +186,51 @@ class Session:
         """As `locate`, and what tells how good the poses are."""
         if self.closed:
             _closed(images)
-        self._prepare_signs()
+        self._prepare_features()
         if self._recorded:
             return self._unpack(*self._examined(images.float().cpu()))
-        packed, signs = self._find_signs(images.float().to(self._reference.device))
-        return self._unpack(packed.cpu(), signs.cpu())
+        packed, features = self._find_features(images.float().to(self._reference.device))
+        return self._unpack(packed.cpu(), features.cpu())
 
-    def judge_refined(self, frame: Frame, result: Result) -> Result:
-        """A result of this session whose pose was refined, with a verdict on the refined pose."""
-        if not result.signs:
+    def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
+        """A result of this session whose pose was refined, with a verdict on the refined pose.
+
+        There is none where nobody calibrated this refinement; what did not belong to the volume still does not.
+        """
+        if not result.features:
             return result
         grid = frame_on_grid(frame, self.volume)
         where = pose_to_voxels(result.pose, grid, self.volume)
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-        signs = torch.tensor([list(result.signs.values())])
-        signs[:, LIKENESS] = self.likeness(unit_range(grid.array)[None], poses)
+        features = torch.tensor([list(result.features.values())])
+        features[:, AT_POSE] = self.features_at(unit_range(grid.array)[None], poses)
         if result.seen_from is not None:  # that is where offsets count from
             first = pose_to_voxels(result.seen_from, grid, self.volume)
             where = compose_poses(invert_poses(first), where)
-        return self._judged(result, signs[0], "refined", where)
+        return self._judged(result, features[0], stage, where)
 
-    def likeness(self, images: Tensor, poses: VoxelPoses) -> Tensor:
-        """The signs (B, 2) of images (B, H, W) that change with the pose, on the host."""
-        witness, device = self._prepare_signs(), self._reference.device
+    def features_at(self, images: Tensor, poses: VoxelPoses) -> Tensor:
+        """The quality features (B, 2) of images (B, H, W) that change with the pose, on the host."""
+        quality, device = self._prepare_features(), self._reference.device
         where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
-        return witness.likeness(images.float().to(device), where).cpu()
+        return quality.at_poses(images.float().to(device), where).cpu()
 
-    def _prepare_signs(self) -> Witness:
+    def _prepare_features(self) -> QualityFeatures:
         if self.registrar.streaming is None:
             raise ScopeRegError(
-                f"a {type(self.registrar.network).__name__} shows no signs of how good its poses are",
+                f"a {type(self.registrar.network).__name__} tells no quality features of its poses",
                 where="Session.examine",
                 fix="use weights of scope-reg",
             )
-        if self._witness is None:
-            self._witness = Witness(self._reference, self.spacing_mm)
-        return self._witness
+        if self._quality is None:
+            self._quality = QualityFeatures(self._reference, self.spacing_mm)
+        return self._quality
 
-    def _unpack(self, packed: Tensor, signs: Tensor) -> Found:
+    def _unpack(self, packed: Tensor, features: Tensor) -> Found:
         rotation, translation, residual, similarity, evidence = packed.split([9, 3, 1, 1, packed.shape[1] - _POSE], 1)
         poses = VoxelPoses(rotation.unflatten(1, (3, 3)), translation)
         grid = self._grid if evidence.numel() else (0, 0)
-        return Found(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid), signs)
+        return Found(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid), features)
 
     @torch.inference_mode()
     def _find(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -235,12 +239,12 @@ class Session:
         return (self._pack(images, self._locate(images)),)
 
     @torch.inference_mode()
-    def _find_signs(self, images: Tensor) -> tuple[Tensor, ...]:
-        """As `_find`, and the signs (B, S)."""
-        assert self._witness is not None
+    def _find_features(self, images: Tensor) -> tuple[Tensor, ...]:
+        """As `_find`, and the quality features (B, S)."""
+        assert self._quality is not None
         found = self._locate(with_changes(images) if self.agreement else images)
         own = found._replace(**{name: value[: len(images)] for name, value in found._asdict().items()})
-        return self._pack(images, own), self._witness.signs(images, found)
+        return self._pack(images, own), self._quality.of(images, found)
 
     def _pack(self, images: Tensor, found: Any) -> Tensor:
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
@@ -263,21 +267,25 @@ class Session:
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
-        if not found.signs.numel():
+        if not found.features.numel():
             return result
-        return self._judged(result, found.signs[row], "network", VoxelPoses(rotation, translation))
+        return self._judged(result, found.features[row], NETWORK, VoxelPoses(rotation, translation))
 
     def _placed(self, result: Result, frame: Frame) -> Result:
         """The result with what it is of; its evidence is that of the frame as it came, not of the volume's planes."""
         evidence = None if result.evidence is None else evidence_over(frame, result.evidence, self.volume)
         return replace(result, frame=frame, volume=self.volume, evidence=evidence)
 
-    def _judged(self, result: Result, signs: Tensor, stage: Stage, where: VoxelPoses) -> Result:
-        """The result with its verdict; the network's own calibration tells what the signs mean."""
-        assert self.registrar.calibration is not None
-        numbers = [float(sign) for sign in signs]
-        verdict = self.registrar.calibration.judge(stage, numbers, *where, agreement=self.agreement)
-        return replace(result, **vars(verdict), signs=dict(zip(SIGNS, numbers, strict=False)))
+    def _judged(self, result: Result, features: Tensor, stage: Stage, where: VoxelPoses) -> Result:
+        """The result with its features and, where the network's calibration tells what they mean, its verdict."""
+        numbers = [float(feature) for feature in features]
+        told = replace(result, features=dict(zip(QUALITY_FEATURES, numbers, strict=False)))
+        known = self.registrar.calibration
+        if known is None:
+            return told
+        if not known.knows(stage):
+            return told if told.belongs is False else told.without_verdict()
+        return replace(told, **vars(known.judge(stage, numbers, *where, agreement=self.agreement)))
 
 
 def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses
 from scopereg.images import ISOTROPY_TOLERANCE, Frame, Volume
 from scopereg.networks.encoders import STRIDE
 
@@ -306,46 +304,6 @@ def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
     if all(own <= most + STRIDE // 2 for own, most in zip(placed.shape, grid.window, strict=True)):
         placed = middle(placed, grid.window)
     return Gridded(placed, grid.window, note)
-
-
-class CaseOnGrid(NamedTuple):
-    """Frames and their volume as a network wants them, and how poses there belong to those in the volume as it came."""
-
-    frames: Tensor  # (F, H, W)
-    volume: Volume
-    scale: float  # size of a voxel, in voxels as they came
-    volume_shift: Tensor  # (3,), how far the middle of the volume moved, in voxels as they came
-    frame_shift: Tensor  # (3,), how far that of the frames moved
-
-    def placed(self, poses: VoxelPoses) -> VoxelPoses:
-        """Poses in the volume as it came, as poses here; both in centred voxels."""
-        moved = poses.translation.cpu() - self.volume_shift + poses.rotation.cpu() @ self.frame_shift
-        return VoxelPoses(poses.rotation.cpu(), moved / self.scale)
-
-    def back(self, poses: VoxelPoses) -> VoxelPoses:
-        """Poses here as poses in the volume as it came."""
-        moved = poses.translation.cpu() * self.scale + self.volume_shift - poses.rotation.cpu() @ self.frame_shift
-        return VoxelPoses(poses.rotation.cpu(), moved)
-
-
-def case_on_grid(model: Registrar, frames: Tensor, volume: Tensor, spacing_mm: float) -> CaseOnGrid:
-    """Frames (F, H, W) and a volume (D, H, W) of the same voxels, as `register` gives them to the network."""
-    given, image = Volume(volume.cpu(), spacing_mm), Frame(frames[0].cpu(), spacing_mm=spacing_mm)
-    wanted = given if model.sizes is None else on_grid(model, given, FieldOfView.of(image)).first_look
-    if wanted is given:
-        return CaseOnGrid(frames, given, 1.0, torch.zeros(3), torch.zeros(3))
-    placed = [frame_on_grid(Frame(frame.cpu(), spacing_mm=spacing_mm), wanted) for frame in frames]
-    return CaseOnGrid(
-        torch.stack([frame.array for frame in placed]),
-        wanted,
-        wanted.isotropic_spacing_mm / spacing_mm,
-        _in_voxels(wanted.centre_mm - given.centre_mm, spacing_mm),
-        _in_voxels(placed[0].centre_mm - image.centre_mm, spacing_mm),
-    )
-
-
-def _in_voxels(shift_mm: Any, spacing_mm: float) -> Tensor:
-    return torch.as_tensor(shift_mm / spacing_mm, dtype=torch.float32)
 
 
 def as_trained(model: Registrar, volume: Volume) -> tuple[Volume, str]:

@@ -18,7 +18,7 @@ from scopereg.report.drawing import (
     TOP,
     WIDTH,
     Axis,
-    Box,
+    BoxPlot,
     Curve,
     Mark,
     Series,
@@ -166,7 +166,7 @@ def log_panel(curves: Sequence[Curve], ticks: Sequence[float], *, x_label: str, 
     return parts
 
 
-def box_chart(boxes: Sequence[Box], *, x_label: str, mark: Mark | None = None) -> str:
+def box_chart(boxes: Sequence[BoxPlot], *, x_label: str, mark: Mark | None = None) -> str:
     """A row per box, x logarithmic: quartiles and median, whiskers to 5 and 95 %, dots beyond, a ring at the mean."""
     left = 16 + _LETTER * min(_NAME, max(len(box.name) for box in boxes))
     height = TOP + _ROW * len(boxes) + BOTTOM

@@ -154,7 +154,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoxPlot:
     """Values of which a box plot shows the spread; what is not finite must be left out beforehand."""
 
     name: str
@@ -271,7 +271,7 @@ def draw_strokes(curve: Curve, x: Axis, y: Axis) -> list[str]:
     return [draw_stroke(x(a), x(a), y(low), y(high), look) for a, (low, high) in spans]
 
 
-def draw_box(box: Box, x: Axis, middle: float) -> list[str]:
+def draw_box(box: BoxPlot, x: Axis, middle: float) -> list[str]:
     values = np.asarray(box.values)
     low, first, median, third, high = (float(q) for q in np.percentile(values, [5, 25, 50, 75, 95]))
     mean, paint, half = float(values.mean()), f'style="stroke:{box.colour}"', 10

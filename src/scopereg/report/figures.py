@@ -13,7 +13,7 @@ from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
 from scopereg.geometry import SUCCESS_MM
 from scopereg.report.charts import box_chart, curve_chart, share_chart
-from scopereg.report.drawing import DASHED, Box, Curve
+from scopereg.report.drawing import DASHED, BoxPlot, Curve
 
 _COLOURS, _POINTS = 8, 240
 _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
@@ -49,7 +49,7 @@ def box_figure(group: Group, styles: dict[str, Style]) -> str:
         good = errors[np.isfinite(errors)]
         lost = len(errors) - len(good)
         name = f"{method} ({lost} lost)" if lost else method
-        boxes.append(Box(name, good.tolist(), styles[method].colour))
+        boxes.append(BoxPlot(name, good.tolist(), styles[method].colour))
     return box_chart(boxes, x_label="mTRE, mm (logarithmic)", mark=_MARK)
 
 

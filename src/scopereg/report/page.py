@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scopereg.evaluation.tables import Block, Table, cell_text
+from scopereg.evaluation.tables import Table, TableBlock, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
 from scopereg.report.drawing import PALETTE, SVG_STYLE
@@ -191,7 +191,7 @@ def _contents(entries: Sequence[Entry]) -> str:
     return f"<nav><ol>{''.join(f'<li>{line}</li>' for line in lines)}</ol></nav>"
 
 
-def _block_lines(table: Table, block: Block) -> list[str]:
+def _block_lines(table: Table, block: TableBlock) -> list[str]:
     """The rows of a block, below its label where there are several; what was published looks unlike results."""
     source = block.facts.get("source", "results")
     lines = [f"<tr class='block'><td colspan='{len(table.columns)}'>{escape(block.label)}</td></tr>"]

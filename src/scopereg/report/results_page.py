@@ -22,7 +22,7 @@ from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence
 from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
-from scopereg.report.track_page import Sweep, add_sweeps, read_sweeps
+from scopereg.report.track_page import FollowedSequence, add_sweeps, read_followed
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
 
@@ -38,7 +38,7 @@ class Material:
     reference: str
     styles: dict[str, figures.Style]
     examples: ExampleFrames
-    sweeps: list[Sweep]
+    sweeps: list[FollowedSequence]
 
     def of(self, *names: str) -> list[Table]:
         """The tables of some kinds."""
@@ -63,7 +63,7 @@ def report_of(
     found = find_files(results)
     tracks = [path for path in found if is_track(path)]
     others = [path for path in found if path not in tracks]
-    sweeps = read_sweeps(tracks)
+    sweeps = read_followed(tracks)
     if not others:
         return sweeps_page(sweeps)
     files = read_files(others)
@@ -79,7 +79,7 @@ def report_of(
     return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps), words)
 
 
-def sweeps_page(sweeps: Sequence[Sweep]) -> Report:
+def sweeps_page(sweeps: Sequence[FollowedSequence]) -> Report:
     """The page about sequences alone."""
     report = Report("Sweeps", f"{len(sweeps)} sequences that were followed. Not for clinical use.", contents=True)
     add_sweeps(report, sweeps)
@@ -305,7 +305,7 @@ _SECTIONS: tuple[Callable[[Report, Material], None], ...] = (
 _ENVIRONMENT = ("scopereg", "python", "system", "device", "versions")
 
 
-def add_provenance(report: Report, files: Sequence[ResultsFile], sweeps: Sequence[Sweep]) -> None:
+def add_provenance(report: Report, files: Sequence[ResultsFile], sweeps: Sequence[FollowedSequence]) -> None:
     """Every file with its hash, and what results were made with."""
     report.heading("Where the numbers come from", "Every file that was read, and what it was made with.")
     if files:

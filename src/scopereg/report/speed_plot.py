@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scopereg.evaluation.speed.modes import NETWORKS, PLANES, SHIPPED, Mode
-from scopereg.evaluation.speed.tables import SpeedRow
+from scopereg.evaluation.speed.rows import SpeedRow
 from scopereg.io.files import write_text
 from scopereg.report.charts import log_panel
 from scopereg.report.drawing import DASH_DOTTED, DASHED, DOTTED, Curve, Marker, svg_file

@@ -170,7 +170,7 @@ _COLUMNS = ("sweep", "frames", *STATES, "expected, median", "ok")
 _ERRORS = ("sweep", "way", "frames", "mean", "median", "largest", f"within {SUCCESS_MM:g} mm")
 
 
-class Sweep(NamedTuple):
+class FollowedSequence(NamedTuple):
     """A sequence that was followed."""
 
     path: Path  # of its table
@@ -183,12 +183,12 @@ class Sweep(NamedTuple):
         return f"{self.path.parent.name or self.path.name}" + (f" ({method})" if method else "")
 
 
-def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
+def read_followed(paths: Sequence[Path]) -> list[FollowedSequence]:
     """Sequences from their tables."""
-    return [Sweep(path, read_track(path)) for path in paths]
+    return [FollowedSequence(path, read_track(path)) for path in paths]
 
 
-def add_sweeps(report: Report, sweeps: Sequence[Sweep]) -> None:
+def add_sweeps(report: Report, sweeps: Sequence[FollowedSequence]) -> None:
     """Tables of all sweeps and traces of each; nothing where there are none."""
     if not sweeps:
         return
@@ -210,7 +210,7 @@ def add_sweeps(report: Report, sweeps: Sequence[Sweep]) -> None:
         report.chart(expected_error_trace(sweep.steps))
 
 
-def _states(sweep: Sweep) -> list[str]:
+def _states(sweep: FollowedSequence) -> list[str]:
     counts = Counter(step.state for step in sweep.steps)
     expected = [step.expected_mm for step in sweep.steps if step.is_placed and math.isfinite(step.expected_mm)]
     judged = [step.ok for step in sweep.steps if step.ok is not None]
@@ -223,7 +223,7 @@ def _states(sweep: Sweep) -> list[str]:
     ]
 
 
-def _errors(sweep: Sweep) -> list[list[str]]:
+def _errors(sweep: FollowedSequence) -> list[list[str]]:
     rows = []
     for way, errors in compared(sweep.steps).items():
         near = sum(error <= SUCCESS_MM for error in errors)

@@ -15,7 +15,7 @@ from torch import Tensor
 from scopereg.devices import memory_in_words, reproducible, resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, check_content, unit_range
-from scopereg.interruption import interruptible
+from scopereg.interruption import stoppable
 from scopereg.io.files import output_folder
 from scopereg.io.volumes import read_volume
 from scopereg.networks.scope_reg import ScopeReg
@@ -33,6 +33,7 @@ from scopereg.registration.working_grid import (
     isotropic,
 )
 from scopereg.training.display import Display, duration
+from scopereg.training.loop import Loop, Standing
 from scopereg.training.parts import (
     check_network,
     choose_parts,
@@ -45,7 +46,7 @@ from scopereg.training.parts import (
 from scopereg.training.scene import HeldOut, Scene, SceneSource, Shape
 from scopereg.training.schedule import Schedule
 from scopereg.training.settings import AdaptSettings, TrainSettings
-from scopereg.training.step import CapturedStep, PlainStep, Weights
+from scopereg.training.step import Weights
 from scopereg.training.validation import summarise
 
 CHECKS = 8  # looks at the held-out frames, evenly over the run
@@ -55,7 +56,7 @@ _STATISTICS_BATCHES = 8
 _KEPT = "nothing was written, a file from before is as it was"
 _LESS_MEMORY = "lower frames=, let less learn (parts=gates), or pass a coarser spacing_mm="
 
-Ending = Literal["finished", "stopped early", "interrupted"]
+Ending = Literal["finished", "stopped early", "interrupted", "terminated"]
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,12 @@ class Adaptation:
 
 
 @dataclass
-class State:
-    """Where a run stands."""
+class State(Standing):
+    """Where an adaptation stands; its seconds are those since the first step."""
 
-    step: int = 0
-    seconds: float = 0.0  # since the first step
     best_step: int = 0
     stalled: int = 0  # checks without a better error
     checks: int = 0
-    counted: int = 0  # steps whose loss was told
 
 
 def adapt(
@@ -96,7 +94,7 @@ def adapt(
     """Make a network better at one volume and write what changed; `scopereg.load(output)` opens it like any weights.
 
     Frames are drawn in the volume itself, each as another acquisition; frames held out choose what is kept. `output` is
-    written at the end, whole or not at all. The first Ctrl-C ends it with the best so far.
+    written at the end, whole or not at all. The first Ctrl-C, or SIGTERM, ends it with the best so far.
     """
     begin = time.monotonic()
     settings = settings or AdaptSettings()
@@ -132,7 +130,6 @@ class _Run:
         self.training = self._training()
         self.source = SceneSource(self.scene, self.training)
         self.state = State()
-        self.stop_asked = False
         self.lowest = self._errors_mm(self.network)  # of the frames held out, of the weights with the lowest mean
         self.before = self.after = summarise(self.lowest)
         self.best = self._snapshot(self.network)
@@ -154,21 +151,21 @@ class _Run:
     def fit(self) -> Ending:
         """Learn until the time is up, nothing gets better, or someone asks to stop."""
         self._say(f"before: {self.before['mean_mm']:.2f} mm on {self.held_out.frames} held-out frames")
-        with interruptible(self._ask), reproducible(self.device):
+        with stoppable() as stop, reproducible(self.device):
             if self.settings.statistics:
                 source = SceneSource(self.scene, replace(self.training, seed=self.training.seed + 1))
                 measure_statistics(self.network, (source.batch(step) for step in range(_STATISTICS_BATCHES)))
             self.average = copy.deepcopy(self.network).requires_grad_(False)
-            self.weights = Weights(self.network, self.average, self.training, self.device)
-            self.step = self._make_step()
+            weights = Weights(self.network, self.average, self.training, self.device)
             begin = time.monotonic()
             self._check()
             self.schedule = self._schedule(check_s=time.monotonic() - begin)
-            return self._learn()
-
-    def _make_step(self) -> PlainStep | CapturedStep:
-        plain = PlainStep(self.weights)
-        return CapturedStep(plain) if self.device.type == "cuda" else plain
+            self.loop = Loop(weights, self.source, self.schedule, self.state, stop, capture=True)
+            learning(self.network)
+            self.loop.run(self._between)
+        if stop.asked:
+            return "terminated" if stop.name == "SIGTERM" else "interrupted"
+        return "stopped early" if self.state.stalled >= self.settings.patience else "finished"
 
     def _schedule(self, check_s: float) -> Schedule:
         """Warm-up and decay over what is left of the time, the last check and the writing taken off."""
@@ -186,29 +183,20 @@ class _Run:
             )
         return Schedule(peak, _WARMUP, 0.9, None, left)
 
-    def _learn(self) -> Ending:
-        state, begin = self.state, time.monotonic()
-        learning(self.network)
-        while not self.schedule.finished(state.step, state.seconds):
-            self.weights.set_rate(self.schedule.rate(state.step, state.seconds), state.step)
-            self.step(self.source.batch(state.step))
-            state.step += 1
-            self.source.draw_ahead(state.step)
-            state.seconds = time.monotonic() - begin
-            self.display.step(self)
-            if self.stop_asked:
-                return "interrupted"
-            if self.schedule.share(state.step, state.seconds) * CHECKS >= state.checks:
-                self._check()
-                state.seconds = time.monotonic() - begin
-                if state.stalled >= self.settings.patience:
-                    return "stopped early"
-        return "finished"
-
-    def _check(self) -> None:
-        """Look at the held-out frames, and keep the averaged weights where they are as good as the best so far."""
+    def _between(self, asked: bool) -> bool:
+        """After each step: a look at the held-out frames now and then; the end where they get no better."""
         state = self.state
-        loss, errors = self._mean_loss(), self._averaged_errors_mm()
+        self.display.step(self)
+        if asked:
+            return True
+        if self.schedule.share(state.step, state.seconds) * CHECKS >= state.checks:
+            self._check(self._mean_loss())
+            self.loop.read_clock()
+        return state.stalled >= self.settings.patience
+
+    def _check(self, loss: float | None = None) -> None:
+        """Look at the held-out frames, and keep the averaged weights where they are as good as the best so far."""
+        state, errors = self.state, self._averaged_errors_mm()
         found = summarise(errors)
         kept = found["mean_mm"] < self.before["mean_mm"] and self._as_good(errors)
         if kept:
@@ -218,7 +206,7 @@ class _Run:
         state.stalled = 0 if kept or not state.step else state.stalled + 1
         state.checks += 1
         shown = f"step {state.step:>6}  {duration(time.monotonic() - self.begin)}  held-out {found['mean_mm']:.2f} mm"
-        told = f"  loss {loss:.2f}" if state.step else "  statistics measured"
+        told = "  statistics measured" if loss is None else f"  loss {loss:.2f}"
         self._say(shown + told + ("  kept" if kept else ""))
 
     def _as_good(self, errors: Tensor) -> bool:
@@ -229,10 +217,7 @@ class _Run:
 
     def _mean_loss(self) -> float:
         """Mean loss since the last check; an error when it is not a number."""
-        state = self.state
-        loss = float(self.step.total) / max(state.step - state.counted, 1)
-        self.step.total.zero_()
-        state.counted = state.step
+        loss, _ = self.loop.mean_loss()
         if not math.isfinite(loss):
             raise self._diverged(f"the loss became {loss}")
         return loss
@@ -259,15 +244,12 @@ class _Run:
     def _snapshot(self, network: ScopeReg) -> dict[str, Tensor]:
         return {key: value.clone() for key, value in network.state_dict().items() if key in self.changed}
 
-    def _ask(self) -> None:
-        self.stop_asked = True
-
     def _say(self, line: str) -> None:
         self.display.say(line)
 
     def finish(self, output: Path, ending: Ending) -> Adaptation:
         """Write the best weights, whole or not at all."""
-        nothing = ending == "interrupted" and self.after is self.before
+        nothing = ending in ("interrupted", "terminated") and self.after is self.before
         if not nothing:
             self.network.load_state_dict(self.best, strict=False)
             save_changes(

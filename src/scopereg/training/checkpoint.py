@@ -1,4 +1,4 @@
-"""Checkpoints as safetensors: tensors as they are, everything else as JSON in the header. No pickle."""
+"""Checkpoints as safetensors: tensors as they are, all else as JSON in the header, and a hash of both. No pickle."""
 
 from __future__ import annotations
 
@@ -7,34 +7,48 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning.plugins.io import CheckpointIO
 
+from scopereg.errors import ScopeRegError
+from scopereg.io.records import parse_json
 from scopereg.io.tensors import read_tensors, write_tensors
 
-FORMAT = "scopereg-checkpoint-1"
+FORMAT = "scopereg-checkpoint-2"
+_EARLIER = "scopereg-checkpoint-1"  # of Lightning's trainer
 _TENSOR, _PAIRS, _TUPLE = "__tensor__", "__pairs__", "__tuple__"
+_FIX = "remove it to begin anew in this folder, or start a new run in another one (output=)"
 
 
-class SafetensorsIO(CheckpointIO):
-    """How Lightning writes and reads the state of a run here: whole or not at all."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        tensors: dict[str, torch.Tensor] = {}
-        content = json.dumps(_take_tensors(checkpoint, tensors))
-        write_tensors(path, tensors, {"format": FORMAT, "content": content})
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
-        return read_checkpoint(path)
-
-    def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
+def write_checkpoint(content: dict[str, Any], path: Path | str) -> Path:
+    """Write the state of a run: whole or not at all."""
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_take_tensors(content, tensors))
+    return write_tensors(path, tensors, {"format": FORMAT, "content": text})
 
 
 def read_checkpoint(path: Path | str) -> dict[str, Any]:
-    """The content of a checkpoint, tensors on the CPU."""
-    header, tensors = read_tensors(path, FORMAT, made_by="scopereg train")
-    content: dict[str, Any] = _put_tensors(json.loads(header["content"]), tensors)
+    """The content of a checkpoint, tensors on the CPU; an error where it does not hold what was written."""
+    try:
+        header, tensors = read_tensors(path, FORMAT, made_by="scopereg train", always_hashed=True)
+    except ScopeRegError as error:
+        if Path(path).is_file() and _EARLIER in error.what:
+            raise _of_an_earlier_version(path) from None
+        raise ScopeRegError(error.what, where=error.where, fix=_FIX if Path(path).is_file() else error.fix) from error
+    try:
+        content = _put_tensors(parse_json(header["content"], str(path), _FIX, finite=False), tensors)
+    except (KeyError, ValueError, TypeError) as error:
+        raise ScopeRegError(f"it is no checkpoint: {error!r}", where=str(path), fix=_FIX) from None
+    if not isinstance(content, dict):
+        raise ScopeRegError("it is no checkpoint", where=str(path), fix=_FIX)
     return content
+
+
+def _of_an_earlier_version(path: Path | str) -> ScopeRegError:
+    return ScopeRegError(
+        "an earlier version of scopereg wrote it, and this one cannot go on with it",
+        where=str(path),
+        fix="finish the run with that version, or start a new one in another folder (output=) from its weights "
+        "(start=model.safetensors)",
+    )
 
 
 def _take_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

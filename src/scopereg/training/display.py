@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scopereg.progress import say
 
 if TYPE_CHECKING:
-    from scopereg.training.module import PoseTraining
+    from scopereg.training.fitting import Training
+    from scopereg.training.loop import Standing
     from scopereg.training.schedule import Schedule
 
 _SECONDS_BETWEEN_UPDATES = 0.25
-
-
-class Standing(Protocol):
-    """How far a run is."""
-
-    step: int
-    seconds: float
 
 
 class Running(Protocol):
@@ -71,7 +65,7 @@ class Display(AbstractContextManager["Display"]):
         left = state.seconds * (1 - share) / share if share else 0.0
         self._bar.update(self._task, completed=share, description=f"step {state.step}", left=f"{duration(left)} left")
 
-    def validated(self, module: PoseTraining) -> None:
+    def validated(self, module: Training) -> None:
         """After every validation: one line."""
         if not self.quiet:
             self.say(summary_line(module, self._rate(module)))
@@ -81,16 +75,16 @@ class Display(AbstractContextManager["Display"]):
         if not self.quiet:
             (self._bar.console.print if self._bar is not None else say)(line)
 
-    def _rate(self, module: PoseTraining) -> float:
+    def _rate(self, module: Training) -> float:
         """Frames per second since the last line, validation included."""
         step, now = module.state.step, time.monotonic()
         first, since = self._mark or (step, now)
         self._mark = step, now
-        frames = (step - first) * module.settings.batch * module.trainer.world_size
+        frames = (step - first) * module.frames_per_step
         return frames / (now - since) if now > since else 0.0
 
 
-def summary_line(module: PoseTraining, frames_per_second: float) -> str:
+def summary_line(module: Training, frames_per_second: float) -> str:
     """Step, time, loss and validation errors, with what is left."""
     state = module.state
     share = module.schedule.share(state.step, state.seconds)

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import copy
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as lightning
-import torch
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch.utils.data import DataLoader, IterableDataset
+from lightning_fabric import Fabric
+from lightning_fabric.loggers import TensorBoardLogger
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from scopereg import networks
+from scopereg.data.frames import PROTOCOLS
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import WorldRanges
 from scopereg.devices import memory_in_words, reproducible, resolve_device
 from scopereg.errors import ScopeRegError
-from scopereg.interruption import interruptible
-from scopereg.io.files import output_folder, write_text
+from scopereg.interruption import stoppable
+from scopereg.io.files import output_folder
 from scopereg.networks.weights import load_network, save_network
 from scopereg.provenance import library_version, provenance
-from scopereg.training.checkpoint import SafetensorsIO, read_checkpoint
 from scopereg.training.display import Display
-from scopereg.training.module import PoseTraining, network_options
+from scopereg.training.folder import CHECKPOINT, LOG, MODEL, RUN, TrainFolder
+from scopereg.training.loop import Loop, Standing, on_device
+from scopereg.training.network import create_network, network_options
 from scopereg.training.presets import preset, with_length
-from scopereg.training.settings import TrainSettings, differences, from_plain, plain
+from scopereg.training.schedule import Schedule
+from scopereg.training.settings import TrainSettings, plain
+from scopereg.training.step import Weights, copy_counters
 from scopereg.training.task import Task, volumes_task, worlds_task
-from scopereg.training.validation import PROTOCOLS, errors_mm, identity_errors_mm, make_examples, summarise
+from scopereg.training.validation import errors_mm, identity_errors_mm, make_examples, summarise
 
-MODEL, CHECKPOINT, RUN = "model.safetensors", "last.ckpt", "run.json"
+__all__ = ["CHECKPOINT", "MODEL", "RUN", "Machine", "Training", "fit", "train", "train_worlds"]
+
 _LESS_MEMORY = "lower batch=, raise frames_per_volume=, or train on smaller volumes"
 
 
@@ -45,6 +49,30 @@ class Machine:
     device: str = "auto"
     devices: int = 1
     nodes: int = 1
+
+    @property
+    def processes(self) -> int:
+        return self.devices * self.nodes
+
+
+@dataclass
+class Progress(Standing):
+    """Where a training stands; travels in its checkpoints."""
+
+    loss: float = float("nan")  # mean since the last validation
+    best_mm: float = float("inf")  # lowest validation error under the protocol trained for
+    best_step: int = 0
+    stalled: int = 0  # validations since the error or, after that, the learning rate fell
+    metrics: dict[str, float] = field(default_factory=dict)  # of the last validation
+
+    def validated(self, metrics: dict[str, float], settings: TrainSettings) -> None:
+        """Note down a validation; where errors have not fallen for longer than the patience, the rate falls."""
+        self.metrics, error = metrics, metrics[f"{settings.protocol}_mean_mm"]
+        if error < self.best_mm:
+            self.best_mm, self.best_step = error, self.step
+        self.stalled = 0 if self.best_step == self.step else self.stalled + 1
+        if settings.decay == "plateau" and self.stalled > settings.plateau_patience:
+            self.rate_factor, self.stalled = self.rate_factor * settings.plateau_factor, 0
 
 
 def train(
@@ -71,7 +99,7 @@ def train_worlds(
     machine: Machine | None = None,
     *,
     ranges: WorldRanges | None = None,
-    watch: Callable[[PoseTraining], None] | None = None,
+    watch: Callable[[Training], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """As `train`, on random worlds (`scopereg.data.worlds`) that are drawn while training."""
@@ -85,99 +113,169 @@ def fit(
     folder: Path | str,
     machine: Machine | None = None,
     *,
-    watch: Callable[[PoseTraining], None] | None = None,
+    watch: Callable[[Training], None] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Train on what a task tells, or go on with the run in the folder; `watch` is called after each validation."""
-    folder, machine = output_folder(folder), machine or Machine()
+    """Train on what a task tells, or go on with the run in the folder; `watch` is called after each validation.
+
+    One run at a time works in a folder, another is refused.
+    """
+    place, machine = TrainFolder(output_folder(folder)), machine or Machine()
     facts = _facts(task, settings, machine)
-    found = _found_run(folder, settings, facts)
-    if found is not None and found.get("finished"):
-        return found
-    device = resolve_device(machine.device)
-    memory = memory_in_words("train", lambda: _kept(folder), _LESS_MEMORY)
-    with reproducible(device):
-        with memory, Display(quiet) as display:
-            run = _Run(task, settings, folder, device, facts, display, watch)
-            run.fit(machine)
-        return run.report()
+    with _alone(place, machine):
+        checkpoint = place.found(settings, facts["data_sha256"])
+        report = place.report() if checkpoint is not None else None
+        if report is not None and report.get("finished"):
+            return report
+        device = resolve_device(machine.device)
+        with reproducible(device), memory_in_words("train", place.kept, _LESS_MEMORY), Display(quiet) as display:
+            with _quiet_lightning():
+                run = Training(task, settings, place, _fabric(machine, device, settings), facts, display, watch)
+                run.fit(checkpoint)
+            return run.report()
 
 
-class _Run:
-    """One call of `fit`: the module, what it writes and when."""
+class Training:
+    """One call of `fit`: the network that learns, its average, and what is written when."""
 
     def __init__(
         self,
         task: Task,
         settings: TrainSettings,
-        folder: Path,
-        device: torch.device,
+        folder: TrainFolder,
+        fabric: Fabric,
         facts: dict[str, Any],
         display: Display,
-        watch: Callable[[PoseTraining], None] | None,
+        watch: Callable[[Training], None] | None = None,
     ) -> None:
-        self.task, self.settings, self.folder = task, settings, folder
-        self.facts, self.display, self.device, self.watch = facts, display, device, watch
-        examples = make_examples(task.validation(device), magnitude=task.magnitude, seed=settings.seed)
-        self.module = PoseTraining(
-            settings,
-            task,
-            examples,
-            on_step=display.step,
-            on_validated=self.keep,
-            on_stopped=self.save,
-        )
+        self.task, self.settings, self.folder, self.facts = task, settings, folder, facts
+        self.fabric, self.display, self.watch = fabric, display, watch
+        self.device, self.rank = fabric.device, fabric.global_rank
+        self.network = on_device(create_network(settings, task.shape), self.device, fabric.world_size).train()
+        self.average = copy.deepcopy(self.network).requires_grad_(False)
+        self.weights = Weights(self.network, self.average, settings, self.device)
+        self.examples = make_examples(task.validation(self.device), magnitude=task.magnitude, seed=settings.seed)
+        self.state, self.curve = Progress(), ""
+        self.schedule = Schedule.from_settings(settings, task.epoch, fabric.world_size)
+        self.frames_per_step = settings.batch * fabric.world_size
+        self.ended_by: str | None = None
+        self.pictures = _pictures(folder) if self.rank == 0 else None
 
-    def fit(self, machine: Machine) -> None:
-        checkpoint = self.folder / CHECKPOINT
-        resume = checkpoint if checkpoint.exists() else None
-        with _quiet_lightning(), _interruptible(self.module):
-            trainer = _trainer(machine, self.device, _loggers(self.folder, resume), self.settings.network)
-            trainer.fit(self.module, DataLoader(_Endless(), batch_size=None), ckpt_path=resume)
+    def fit(self, checkpoint: dict[str, Any] | None) -> None:
+        """Step to the end of the schedule, or until somebody asks to stop."""
+        if checkpoint is not None:
+            self._resume(checkpoint)
+        source, capture = self.task.source(self.device, self.rank), self.settings.capture
+        try:
+            with stoppable() as stop:
+                self.loop = Loop(
+                    self.weights, source, self.schedule, self.state, stop, capture=capture, fabric=self.fabric
+                )
+                self.loop.run(self._between)
+            self.ended_by = stop.name
+        finally:
+            if self.pictures is not None:
+                self.pictures.finalize("")
 
-    def keep(self, module: PoseTraining) -> None:
-        """After each validation: the weights if they are to be kept, then the checkpoint, then a line."""
-        state = module.state
+    def _resume(self, checkpoint: dict[str, Any]) -> None:
+        self.network.load_state_dict(checkpoint["network"])
+        self.average.load_state_dict(checkpoint["average"])
+        self.weights.optimizer.load_state_dict(checkpoint["optimizer"])
+        self.weights.adopt_state()
+        self.state = Progress(**checkpoint["progress"])
+        self.curve = self.folder.earlier_curve(checkpoint)
+
+    def _between(self, asked: bool) -> bool:
+        """After each step: a validation where one is due, a checkpoint there and where somebody asks to stop."""
+        state = self.state
+        due = self.schedule.finished(state.step, state.seconds) or state.step % self.settings.validate_every == 0
+        if due or asked:
+            self._check_loss()
+            if due:
+                self.validate()
+            elif self.rank == 0:
+                self.save()
+        if self.rank == 0:
+            self.display.step(self)
+        return asked
+
+    def _check_loss(self) -> None:
+        """Mean loss since the last check; an error when it is not a number, before anything is written."""
+        loss, steps = self.loop.mean_loss()
+        if not math.isfinite(loss):
+            raise ScopeRegError(
+                f"the loss became {loss} within the {steps} steps before step {self.state.step}",
+                where="train",
+                fix="model.safetensors and last.ckpt are from before that; train in a new folder (output=) with a "
+                "lower learning_rate=, a lower clip= or bfloat16=False, or look for volumes with strange values",
+            )
+        self.state.loss = loss
+
+    def validate(self) -> None:
+        """Errors of the averaged network under both protocols; then all that is kept is written."""
+        copy_counters(self.network, self.average)
+        metrics: dict[str, float] = {}
+        for protocol in PROTOCOLS:
+            for passes in range(1, self.settings.passes + 1):
+                start = protocol if passes == 1 else f"{protocol}_{passes}_passes"
+                summary = summarise(errors_mm(self.average, self.examples, protocol, passes))
+                metrics |= {f"{start}_{key}": value for key, value in summary.items()}
+        self.state.validated(metrics, self.settings)
+        if self.rank == 0:
+            self._write()
+
+    def _write(self) -> None:
+        """The curve, the weights if they are to be kept, then the checkpoint, then a line."""
+        state = self.state
+        row = {"loss": state.loss, "seconds": state.seconds, **state.metrics}
+        self.curve = self.folder.extend_curve(self.curve, {**row, "step": state.step})
+        if self.pictures is not None:
+            self.pictures.log_metrics(row, step=state.step)
         if self.task.endless or state.best_step == state.step:
             facts = {**self.facts, "step": state.step, "minutes": state.seconds / 60, "validation": state.metrics}
             save_network(
-                module.average,
-                self.folder / MODEL,
+                self.average,
+                self.folder.model,
                 name=self.settings.network,
                 options=network_options(self.settings, self.task.shape),
                 facts=facts,
             )
         # The checkpoint comes last: a run that is killed in between repeats a validation, it does not skip one.
-        self.save(module)
-        self.display.validated(module)
+        self.save()
+        self.display.validated(self)
         if self.watch is not None:
-            self.watch(module)
+            self.watch(self)
 
-    def save(self, module: PoseTraining) -> None:
+    def save(self) -> None:
         """The checkpoint, and whose it is."""
-        # Not through trainer.save_checkpoint, which waits for the other processes of a run: they do not come here.
-        content = module.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        content["data_sha256"] = self.facts["data_sha256"]
-        module.trainer.strategy.save_checkpoint(content, self.folder / CHECKPOINT)
+        content = {
+            "network": self.network.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.weights.optimizer.state_dict(),
+            "progress": asdict(self.state),
+            "settings": plain(self.settings),
+            "data_sha256": self.facts["data_sha256"],
+        }
+        self.folder.keep(content, self.curve)
 
     def report(self) -> dict[str, Any]:
         """run.json, with the test part measured where that was asked for."""
-        module = self.module
-        state = module.state
-        finished = module.schedule.finished(state.step, state.seconds)
-        content = {**self.facts, "finished": finished, "progress": asdict(state)}
-        if module.trainer.is_global_zero:  # another process may come here before the weights are written
-            if finished and self.settings.test and self.task.test is not None:
-                content["test"] = self.test()
-            write_text(self.folder / RUN, json.dumps(content, indent=2) + "\n")
-        return content
+        state = self.state
+        finished = self.schedule.finished(state.step, state.seconds)
+        ending = {} if finished else {"ended_by": self.ended_by}
+        content = {**self.facts, "finished": finished, **ending, "progress": asdict(state)}
+        if self.rank != 0:  # it may come here before the weights are written
+            return content
+        if finished and self.settings.test and self.task.test is not None:
+            content["test"] = self.test()
+        return self.folder.write_report(content)
 
     def test(self) -> dict[str, Any]:
         """Errors of the kept network on the held-out part, beside no registration at all."""
         assert self.task.test is not None
         part = self.task.test(self.device)
         examples = make_examples(part, magnitude=self.task.magnitude, seed=self.settings.seed)
-        network = load_network(self.folder / MODEL, self.device)
+        network = load_network(self.folder.model, self.device)
         return {
             protocol: {
                 "frames": len(examples.slices[protocol]),
@@ -192,54 +290,33 @@ class _Run:
         }
 
 
-class _Endless(IterableDataset[int]):
-    """Lightning wants batches; ours are drawn on the device by step number."""
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            yield 0
-
-
-def _loggers(folder: Path, resume: Path | None) -> list[Logger]:
-    path = folder / "log" / "metrics.csv"
-    earlier: list[dict[str, Any]] = []
-    if resume is not None and path.exists():
-        last = read_checkpoint(resume)["progress"]["step"]
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
-        earlier = [row for row in rows if row["step"] <= last]
-    # Written at each validation, or a run that is killed leaves none; Lightning removes the file of the run before.
-    table = CSVLogger(folder, name="", version="log", flush_logs_every_n_steps=1)
-    for row in earlier:
-        table.log_metrics(row, int(row["step"]))
-    if not library_version("tensorboard"):
-        return [table]
-    return [table, TensorBoardLogger(str(folder), name="", version="log")]
-
-
-def _trainer(machine: Machine, device: torch.device, loggers: list[Logger], network: str) -> lightning.Trainer:
-    on_gpu = device.type == "cuda"
-    several = machine.devices * machine.nodes > 1
-    return lightning.Trainer(
-        accelerator="gpu" if on_gpu else device.type,
+def _fabric(machine: Machine, device: Any, settings: TrainSettings) -> Fabric:
+    """What Lightning brings: this process on its device, or one of several that it starts."""
+    strategy = "auto"
+    if machine.processes > 1:
+        # Baselines have parts that their authors count and never use: no process may wait for their gradients.
+        own = networks.recipe(settings.network).objective is not None
+        strategy = "ddp_find_unused_parameters_true" if own else "ddp"
+    fabric = Fabric(
+        accelerator="gpu" if device.type == "cuda" else device.type,
         devices=[device.index] if device.index is not None else machine.devices,
         num_nodes=machine.nodes,
-        strategy=_strategy(network) if several else "auto",
-        max_epochs=-1,
-        logger=loggers,
-        plugins=[SafetensorsIO()],
-        sync_batchnorm=on_gpu and several,
-        use_distributed_sampler=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
+        strategy=strategy,
     )
+    fabric.launch()
+    return fabric
 
 
-def _strategy(network: str) -> str:
-    """Baselines have parts that their authors count and never use: no process may wait for their gradients."""
-    return "ddp_find_unused_parameters_true" if networks.recipe(network).objective is not None else "ddp"
+def _alone(folder: TrainFolder, machine: Machine) -> AbstractContextManager[None]:
+    """The lock of the folder, which the first process holds for all of a run."""
+    return folder.lock() if machine.processes == 1 or getattr(rank_zero_only, "rank", 0) == 0 else nullcontext()
+
+
+def _pictures(folder: TrainFolder) -> TensorBoardLogger | None:
+    """The curves for TensorBoard, where that is installed."""
+    if not library_version("tensorboard"):
+        return None
+    return TensorBoardLogger(str(folder.path), name="", version=LOG)
 
 
 def _facts(task: Task, settings: TrainSettings, machine: Machine) -> dict[str, Any]:
@@ -252,65 +329,15 @@ def _facts(task: Task, settings: TrainSettings, machine: Machine) -> dict[str, A
     }
 
 
-def _kept(folder: Path) -> str:
-    """What an error leaves of a run."""
-    return "the last checkpoint is whole" if (folder / CHECKPOINT).exists() else "nothing was written yet"
-
-
-def _found_run(folder: Path, settings: TrainSettings, facts: dict[str, Any]) -> dict[str, Any] | None:
-    """run.json of an earlier call in this folder if it may be continued, None for a fresh folder."""
-    checkpoint = folder / CHECKPOINT
-    if not checkpoint.exists():
-        return None
-    content = read_checkpoint(checkpoint)
-    earlier = from_plain(content["settings"])
-    changed = differences(earlier, settings)
-    if changed:
-        names = ", ".join(f"{name} ({getattr(earlier, name)} there)" for name in changed)
-        raise ScopeRegError(
-            f"the run there has other settings: {names}",
-            where=str(folder),
-            fix="use the same settings to go on with it, or another folder (output=) for a new run",
-        )
-    if content.get("data_sha256") != facts["data_sha256"]:
-        raise ScopeRegError(
-            "the run there was trained on other data",
-            where=str(folder),
-            fix="use the same data to go on with it, or another folder (output=) for a new run",
-        )
-    path = folder / RUN
-    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return found
-
-
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
     """Lightning keeps its hints and advertisements to itself; errors are exceptions and pass."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    logger = logging.getLogger("lightning_fabric")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            for module in ("pytorch_lightning", "lightning_fabric"):
-                warnings.filterwarnings("ignore", module=module)
+            warnings.filterwarnings("ignore", module="lightning_fabric")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
-def _interruptible(module: PoseTraining) -> Iterator[None]:
-    """The first Ctrl-C ends the run in good order after the present step, the second at once."""
-
-    def ask() -> None:
-        module.stop_asked = True
-
-    try:
-        with interruptible(ask):
-            yield
-    except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes the second Ctrl-C an exit
-            raise KeyboardInterrupt from None
-        raise
+        logger.setLevel(level)

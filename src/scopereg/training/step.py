@@ -79,12 +79,24 @@ def seed_draws(settings: TrainSettings, rank: int, step: int) -> None:
         torch.manual_seed(stream_seed("training draws", settings.seed, rank, step))
 
 
+def copy_counters(source: nn.Module, target: nn.Module) -> None:
+    """Buffers that count instead of weigh are copied: an average of them means nothing."""
+    kept: dict[str, Tensor] = dict(target.named_buffers())
+    for name, value in source.named_buffers():
+        if not value.is_floating_point():
+            kept[name].copy_(value)
+
+
 class PlainStep:
-    """A step as a sequence of calls; runs anywhere. `backward` lets a distributed strategy see the backward pass."""
+    """A step as a sequence of calls; runs anywhere.
+
+    Several processes put their own way of calling `losses` in its place, and of going backward.
+    """
 
     def __init__(self, weights: Weights, backward: Callable[[Tensor], None] = torch.Tensor.backward) -> None:
         self.weights, self.backward = weights, backward
         self.objective = networks.recipe(weights.settings.network).objective
+        self.losses: Callable[[Batch], Tensor] = self._losses
         self.total = torch.zeros((), device=weights.device)  # sum of the losses since it was last set to zero
 
     def __call__(self, batch: Batch) -> None:
@@ -94,7 +106,7 @@ class PlainStep:
     def gradients(self, batch: Batch) -> None:
         """Gradients of the mean loss, in place of those of the step before."""
         self.weights.optimizer.zero_grad(set_to_none=True)
-        loss = self._losses(batch).mean()
+        loss = self.losses(batch).mean()
         self.backward(loss)
         self.total += loss.detach()
 

@@ -18,7 +18,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.evaluation.cost import Cost
 from scopereg.evaluation.speed.floor import Ceilings, StageTime, measure_ceilings, stage_times, staged
 from scopereg.evaluation.speed.modes import FIRST, Mode, Runnable, Setting, cost_of, make_runnable
-from scopereg.evaluation.speed.tables import SpeedRow, row_line
+from scopereg.evaluation.speed.rows import SpeedRow, row_line
 from scopereg.progress import say
 
 MIB = 2**20
@@ -26,7 +26,7 @@ WARM_UP, PREPARATIONS = 3, 3
 
 
 @dataclass
-class Timing:
+class TimedMode:
     """A mode at a resolution. What goes wrong becomes its note; the others go on."""
 
     mode: Mode
@@ -207,13 +207,13 @@ BLOCKS, LEAST_BLOCKS = 5, 3
 class Bench:
     """All that is measured; what is there stays there when it is interrupted."""
 
-    timings: list[Timing] = field(default_factory=list)
+    timings: list[TimedMode] = field(default_factory=list)
     ceilings: Ceilings | None = None
     stages: list[StageTime] = field(default_factory=list)
 
     def measure(self, modes: Sequence[Mode], setting: Setting, seconds: float, show: BenchProgress) -> None:
         """All modes at one resolution: block by block in turn, so that a drifting clock favours none."""
-        group = [Timing(mode, setting) for mode in modes]
+        group = [TimedMode(mode, setting) for mode in modes]
         self.timings += group
         for each in group:
             each.measure_memory()
@@ -245,14 +245,14 @@ class Bench:
         tried = [each for each in self.timings if each.blocks or each.note]
         return [each.row(first.get(each.setting.resolution)) for each in tried]
 
-    def _run_blocks(self, group: Sequence[Timing], seconds: float, show: BenchProgress) -> None:
+    def _run_blocks(self, group: Sequence[TimedMode], seconds: float, show: BenchProgress) -> None:
         for block in range(BLOCKS):
             for each in group:
                 show.step(f"{each.mode.label}, {each.setting.resolution}")
                 if block < LEAST_BLOCKS or each.spent_s < seconds:
                     each.run_block(seconds / BLOCKS)
 
-    def _again_alone(self, crowded: Sequence[Timing], seconds: float, show: BenchProgress) -> None:
+    def _again_alone(self, crowded: Sequence[TimedMode], seconds: float, show: BenchProgress) -> None:
         """What did not fit beside the others may fit without them."""
         for each in crowded:
             each.note, each.out_of_memory, each.spent_s = "", False, 0.0
