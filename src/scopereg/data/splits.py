@@ -208,11 +208,11 @@ def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> 
     return content
 
 
-def read_folds(path: Path, patients: Collection[str], *, strangers: bool = False) -> Folds:
+def read_folds(path: Path, patients: Collection[str], *, may_name_others: bool = False) -> Folds:
     """Patients of each part of each fold, from a file of ours or of one's own; each patient is in just one part.
 
     One's own needs no more than {"folds": [{"train": [...], "validation": [...], "test": [...]}, ...]}. It may name
-    patients that are not in the set only if `strangers` are expected, since bad cases were left out.
+    patients that are not in the set only if it `may_name_others`, since bad cases were left out.
     """
     content = _read(path)
     folds = [_parts(fold, number, str(path)) for number, fold in enumerate(content["folds"])]
@@ -220,7 +220,7 @@ def read_folds(path: Path, patients: Collection[str], *, strangers: bool = False
     for number, fold in enumerate(folds):
         if len(wanted) >= len(PARTS):  # fewer cannot but share parts
             _check_once(fold, f"{path}, fold {number}")
-        _check_complete(fold, wanted, strangers, f"{path}, fold {number}")
+        _check_complete(fold, wanted, may_name_others, f"{path}, fold {number}")
     told = content.get("sha256")
     if content.get("format") == FORMAT and told != folds_sha256(content["folds"]):
         raise ScopeRegError("its content is not what was written", where=str(path), fix="prepare the data again")
@@ -275,9 +275,9 @@ def _check_once(fold: Mapping[str, Sequence[str]], where: str) -> None:
         )
 
 
-def _check_complete(fold: Mapping[str, Sequence[str]], patients: set[str], strangers: bool, where: str) -> None:
+def _check_complete(fold: Mapping[str, Sequence[str]], patients: set[str], may_name_others: bool, where: str) -> None:
     named = {name for names in fold.values() for name in names}
-    unknown = set() if strangers else named - patients
+    unknown = set() if may_name_others else named - patients
     for wrong, words in (
         (sorted(patients - named), "patients of the set are in no part"),
         (sorted(unknown), "patients in it are not in the set"),
