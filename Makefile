@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test lint browser docs clean
+.PHONY: demo test lint browser fuzz docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
@@ -30,6 +30,10 @@ browser:
 	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "no Chromium here and none could be installed: the tests in a browser will be skipped"
+
+# An hour of coverage-guided fuzzing of all readers (Linux): FUZZ_ARGS='nrrd dicom --seconds 60'.
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzzing/fuzz.py --seconds 3600 $(FUZZ_ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py

@@ -21,9 +21,9 @@ from scopereg.cli import main
 ray = pytest.importorskip("ray")
 
 Write = Callable[..., Path]
-ARM = "cross-attention-heads"  # the quickest to train
-RUN = f"{ARM}-paper-fold0-pm3"
-METHODS: dict[str, Any] = {"identity": None, ARM: {"batch": 4, "frames_per_volume": 2, "validate_every": 2}}
+VARIANT = "cross-attention-heads"  # the quickest to train
+RUN = f"{VARIANT}-paper-fold0-pm3"
+METHODS: dict[str, Any] = {"identity": None, VARIANT: {"batch": 4, "frames_per_volume": 2, "validate_every": 2}}
 STEPS = 14  # of 8 epochs
 
 
@@ -99,7 +99,7 @@ def test_a_lost_worker_is_replaced_and_its_training_goes_on(
     with (output / "tables" / "main.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["protocol"], row["method"]) for row in rows] == [
-        (protocol, method) for protocol in ("honest", "paper") for method in ("identity", ARM)
+        (protocol, method) for protocol in ("honest", "paper") for method in ("identity", VARIANT)
     ]
 
 

@@ -38,7 +38,7 @@ def test_half_precision_halves_the_file_and_stays_close(tmp_path: Path) -> None:
 
 
 def test_a_network_is_saved_under_its_own_name_only(tmp_path: Path) -> None:
-    """Two arms share all keys: under the wrong name the file would come back as another network."""
+    """Two variants share all keys: under the wrong name the file would come back as another network."""
     for made, name in ((create("cwcd-kabsch"), "scope-reg"), (create("tri-plane"), "scope-reg")):
         with pytest.raises(ScopeRegError, match="is no scope-reg"):
             save_network(made, tmp_path / "a.safetensors", name=name)

@@ -1,4 +1,4 @@
-"""What options of several verbs have in common: the words that they take, where output goes, how files are read."""
+"""Options that several verbs share: the words that they take, where output goes, how files are read."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ VolumeSpacing = Annotated[tuple[float, ...], arg(aliases=["--volume-spacing-mm"]
 
 @dataclass(frozen=True)
 class FrameReading:
-    """What a frame's file may leave open."""
+    """Facts that a frame's file may leave out."""
 
     spacing: Spacing = ()
     """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
@@ -100,7 +100,7 @@ class FrameReading:
 
 @dataclass(frozen=True)
 class VolumeReading:
-    """What a volume's file may leave open."""
+    """Facts that a volume's file may leave out."""
 
     volume_spacing: VolumeSpacing = ()
     """Size of a voxel in mm, x y z, where the volume's file does not tell."""
@@ -112,12 +112,12 @@ class VolumeReading:
 
 @dataclass(frozen=True)
 class ImageReading(VolumeReading, FrameReading):
-    """What both may leave open."""
+    """Facts that either file may leave out."""
 
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Where the page in the browser is served."""
+    """Address of the page in the browser."""
 
     host: str = "127.0.0.1"
     """Address of the page; any other than this machine's own lets others in."""

@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
 
 
 class SliceVolumeEncoder(nn.Module):
-    """Both branches up to the tokens: encoder, layer norm, 1x1 projection. Every arm of the ablation starts here.
+    """Both branches up to the tokens: encoder, layer norm, 1x1 projection. Every variant of the ablation starts here.
 
     Fewer volumes than slices: each volume is encoded once and serves that many slices in a row.
     """
@@ -75,12 +75,12 @@ class SliceVolumeEncoder(nn.Module):
 class ScopeReg(nn.Module):
     """Slice (B, H, W) and volume (B, D, H, W) in [0, 1] to the slice's pose in the volume.
 
-    `weighted=False` fits all tokens alike (the arm `cwcd-kabsch`). `depth_stride=4` encodes twice the planes with the
-    same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them lies
-    nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching` lets
-    the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as seen
-    from the pose before; 1 is published. Those after the first see `later_planes` encoded planes about the slice, or
-    all where that is 0.
+    `weighted=False` fits all tokens alike (the variant `cwcd-kabsch`). `depth_stride=4` encodes twice the planes with
+    the same weights; 8 is published. `reach` stretches the volume's points about its centre: a weighted mean of them
+    lies nearer to the centre than the points it prefers, and a slice may leave the volume; 1 is published. `matching`
+    lets the depth gate compare both images, see `CoordinateDecoder`. `looks` decodes the encoded volume that often, as
+    seen from the pose before; 1 is published. Those after the first see `later_planes` encoded planes about the slice,
+    or all where that is 0.
     """
 
     def __init__(
