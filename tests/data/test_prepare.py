@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_before_any_work(tree: Path, tmp_path: Path, monkeyp
     ("words", "said"),
     [
         (["camus"], "https://www.creatis.insa-lyon.fr/Challenge/camus/"),
-        (["folder"], "data prepare folder FOLDER"),
+        (["folder"], "pass the folder with your volumes: PATH"),
         (["camus", "{tree}", "--probe", "low"], "camus has no use for it"),
         (["muregpro", "{tree}", "--size", "64"], "muregpro has no use for it"),
         (["camus", "{tree}", "--workers", "0"], "--workers: 0"),
