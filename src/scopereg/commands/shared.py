@@ -50,6 +50,9 @@ Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a
 VolumeFile = Annotated[
     Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
 ]
+SearchingMethod = Annotated[
+    str, arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix.")
+]
 Agreement = Annotated[
     bool,
     arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),

@@ -127,7 +127,7 @@ def in_chunks(tasks: Sequence[Task], size: int) -> list[list[Task]]:
     return [list(tasks[first : first + size]) for first in range(0, len(tasks), size)]
 
 
-class Workshop(NamedTuple):
+class Worker(NamedTuple):
     """What a process has ready for every frame."""
 
     locator: Locator
@@ -135,12 +135,12 @@ class Workshop(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def workshop(job: Job) -> Workshop:
+def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
     how = {"refine": job.refine, "agreement": job.agreement, "wide": job.wide}
-    return Workshop(Locator(volume, job.method, device=job.device, **how), start)
+    return Worker(Locator(volume, job.method, device=job.device, **how), start)
 
 
 @lru_cache(maxsize=1)
@@ -154,7 +154,7 @@ def cine_of(reading: Reading, path: Path) -> Cine:
 
 def do_chunk(job: Job, tasks: Sequence[Task]) -> list[Row]:
     """Locate some frames and write their files; errors become rows."""
-    locator, start = workshop(job)
+    locator, start = worker(job)
     rows: dict[Task, Row] = {}
     ready: list[tuple[Task, Frame, Pose | None]] = []
     for task in tasks:
