@@ -100,7 +100,7 @@ def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool |
     result = Result(pose, "x", 1.0, 0.5, ok=False, confidence=0.0, expected_mm=8.5, belongs=belongs)
     found = Row(Task(Path("f.png"), "f.png", "f"), result)
     write_table([found], tmp_path / "poses.csv", ".tfm")
-    step = Step(0, "f.png", 0, 0.0, "carried", "away", pose, expected_mm=8.5, ok=False, belongs=belongs)
+    step = Step(0, "f.png", 0, 0.0, "carried", "away", result)
     write_track([step], tmp_path / "track.csv")
     for finished in read_results([tmp_path]):
         assert finished.result().belongs is belongs

@@ -25,7 +25,7 @@ class Arg:
 
 
 def arg(*, aliases: Sequence[str] = (), help: str | None = None, metavar: str | None = None) -> Arg:
-    """As `tyro.conf.arg`, as far as options here use it."""
+    """Stand-in for `tyro.conf.arg`, as far as options here use it."""
     return Arg(tuple(aliases), help, metavar)
 
 
@@ -56,7 +56,7 @@ def _add(parser: argparse.ArgumentParser, name: str, hint: Any, default: Any) ->
 
 
 def _values(kind: Any) -> dict[str, Any]:
-    """What argparse is told of the values of a type."""
+    """Arguments of `add_argument` for the values of a type."""
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(kind) in (Union, UnionType):

@@ -1,4 +1,4 @@
-"""What options of several verbs have in common: the words that they take, where output goes, how files are read."""
+"""Options that several verbs share: the words that they take, where output goes, how files are read."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a
 VolumeFile = Annotated[
     Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
 ]
+SearchingMethod = Annotated[
+    str, arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix.")
+]
 Agreement = Annotated[
     bool,
     arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),
@@ -88,7 +91,7 @@ VolumeSpacing = Annotated[tuple[float, ...], arg(aliases=["--volume-spacing-mm"]
 
 @dataclass(frozen=True)
 class FrameReading:
-    """What a frame's file may leave open."""
+    """Facts that a frame's file may leave out."""
 
     spacing: Spacing = ()
     """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
@@ -100,7 +103,7 @@ class FrameReading:
 
 @dataclass(frozen=True)
 class VolumeReading:
-    """What a volume's file may leave open."""
+    """Facts that a volume's file may leave out."""
 
     volume_spacing: VolumeSpacing = ()
     """Size of a voxel in mm, x y z, where the volume's file does not tell."""
@@ -112,12 +115,12 @@ class VolumeReading:
 
 @dataclass(frozen=True)
 class ImageReading(VolumeReading, FrameReading):
-    """What both may leave open."""
+    """Facts that either file may leave out."""
 
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Where the page in the browser is served."""
+    """Address of the page in the browser."""
 
     host: str = "127.0.0.1"
     """Address of the page; any other than this machine's own lets others in."""

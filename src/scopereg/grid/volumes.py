@@ -31,8 +31,8 @@ def load_volumes(run: Run, data: str | None, output: Path, device: str, *, quiet
         raise ScopeRegError(
             f"its volumes have {width} pixels along a side, the plan asks for {run.size}",
             where=str(path),
-            fix=f"prepare the data with --size {run.size}, one folder for each resolution, and pass their names as in "
-            f"--data sets/camus-{_SIZE}",
+            fix=f"prepare the data at {run.size} pixels (scopereg data prepare), one folder for each resolution, "
+            f"and pass their names as in data=sets/camus-{_SIZE}",
         )
     return volumes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import write_bytes
 from scopereg.io.formats import GET_AGAIN, Format, ImageFile, ImageHeader, checked_grid, numbers_kind
-from scopereg.io.packed import RAW, TEXT, ZLIB, Packed, voxels_beside, voxels_elsewhere
+from scopereg.io.packed import RAW, TEXT, ZLIB, Packed, packed_parts, voxels_beside, voxels_elsewhere
 from scopereg.io.text_header import TextFields, header_line
 
 _TYPES = {
@@ -151,7 +150,7 @@ def _encoded(
     """A whole file; fields on the layout of the pixels give way to what they are."""
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     content = array.tobytes()
-    content = zlib.compress(content, 2) if compressed else content
+    content = b"".join(packed_parts([content], ZLIB if compressed else RAW))
     sizes = array.shape[: array.ndim - (channels > 1)][::-1]
     layout = {
         "ObjectType": "Image",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from scopereg.io.formats import (
     checked_grid,
     numbers_kind,
 )
-from scopereg.io.packed import GZIP, RAW, Packed, first_bytes, voxels_elsewhere
+from scopereg.io.packed import GZIP, RAW, Packed, first_bytes, packed_parts, voxels_elsewhere
 
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _DISAGREE = 0.1  # voxels at the far corner
@@ -104,7 +103,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
     encoding = GZIP if path.name.lower().endswith(".gz") else RAW
     try:
         fields = _fields(first_bytes(path, _LONGEST, encoding))
-    except (OSError, zlib.error, struct.error) as error:
+    except (OSError, struct.error) as error:
         raise ScopeRegError(f"its NIfTI header cannot be read: {error}", where=str(path), fix=GET_AGAIN) from None
     size, components = _sizes(fields, path)
     spacing, stated = _spacing(fields, size, path)
@@ -176,10 +175,8 @@ def write(path: Path, image: ImageFile) -> None:
     for name, (form, at) in _LAYOUTS[348].items():
         struct.pack_into(f"<{form}", content, at, *values[name])
     with path.open("wb") as file:
-        engine = zlib.compressobj(2, wbits=31) if path.name.endswith(".gz") else None
-        for part in (bytes(content), array.tobytes()):
-            file.write(engine.compress(part) if engine else part)
-        file.write(engine.flush() if engine else b"")
+        parts = (bytes(content), array.tobytes())
+        file.writelines(packed_parts(parts, GZIP if path.name.endswith(".gz") else RAW))
 
 
 FORMATS = (Format((".nii.gz", ".nii"), read_header, read_voxels, write),)

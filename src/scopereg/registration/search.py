@@ -47,13 +47,13 @@ class WideOptions:
     step_voxels: float = 20.0
     """Between starts in a large volume, at most: networks find what lies within 10 of them."""
     looks: int = 8
-    """From each start; three to five are enough within the offsets of the training."""
+    """Decoding passes from each start; three to five are enough within the offsets of the training."""
     kept: int = 3
     """Places that are given or refined: the one that is most like the frame need not be the right one."""
     again: int = 12
-    """Places that are looked at from there, by a network that looks once or in a large volume."""
+    """Places that are looked at from there, by a network of one pass or in a large volume."""
     kept_windows: int = 6
-    """As `kept`, then: it takes more of them where the network is led about by single looks."""
+    """As `kept`, then: it takes more of them where the network is led about by single passes."""
     apart_mm: float = 1.0
     """Of two places that are not the same."""
 

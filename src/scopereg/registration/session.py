@@ -160,9 +160,9 @@ class Session:
                 break
         return replace(best[0], alternatives=tuple(best[1:]))
 
-    def _find_from(self, image: Tensor, begin: VoxelPoses, looks: int) -> Found:
+    def _find_from(self, image: Tensor, begin: VoxelPoses, passes: int) -> Found:
         """Where an image (H, W) on the device is found from each start (N, ...)."""
-        found = self._locate_from(image, *begin, looks)
+        found = self._locate_from(image, *begin, passes)
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
         features = self._prepare_features().of(images, found) if judged else torch.empty(len(images), 0)

@@ -62,7 +62,7 @@ class Mode(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Where and on what a mode runs."""
+    """Setting of a measurement: device, images and weights."""
 
     resolution: int  # pixels along a side
     device: torch.device
@@ -87,7 +87,7 @@ class Setting(NamedTuple):
         return sample_slice(volume, turn, torch.tensor([1.5, -1.0, 1.0])), volume
 
     def network(self, method: str) -> nn.Module:
-        """With random weights, on the host: speed does not depend on them."""
+        """Create a network with random weights, on the host: speed does not depend on them."""
         name, options, *_ = NETWORKS[method]
         if "shape" in networks.options(name):
             options = {**options, "shape": self.shape}
@@ -161,7 +161,7 @@ def make_runnable(mode: Mode, setting: Setting) -> Runnable:
 
 
 def cost_of(mode: Mode, setting: Setting) -> Cost | None:
-    """What a frame costs, counted on the way through the network; that of `streaming` without its volume.
+    """Cost of a frame, counted on the way through the network; that of `streaming` without its volume.
 
     None of a method as shipped: it may run several networks, or none.
     """
@@ -221,5 +221,5 @@ def _eager(mode: Mode, network: nn.Module, setting: Setting, parameters: int) ->
 
 
 def _pose(found: Any) -> Tensor:
-    """What the host wants as one tensor: one copy back."""
+    """Pack a pose into one tensor: one copy back."""
     return torch.cat([found.rotation.float().flatten(1), found.translation.float()], 1)

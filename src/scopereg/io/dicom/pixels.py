@@ -6,6 +6,7 @@ apart, in a child process: by pydicom with the plugins that are installed, else 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from io import BytesIO
@@ -25,7 +26,7 @@ from scopereg.io.dicom.header import frame_count, number, reading
 from scopereg.io.limits import check_size
 
 Pixels = npt.NDArray[Any]
-_CHILD = "scopereg.io.apart.itk:dicom_frame"
+_PLUGINS, _GDCM = "scopereg.io.apart.plugins:dicom_frame", "scopereg.io.apart.itk:dicom_frame"
 _KEYWORDS = {"PixelData": 0, "FloatPixelData": 32, "DoubleFloatPixelData": 64}  # and bits that they always have
 _GREY = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "YBR_PARTIAL_420", "YBR_PARTIAL_422")
@@ -187,17 +188,37 @@ def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str) -> P
     packed = get_frame(dataset.PixelData, index, number_of_frames=layout.frames)
     if "JPEG" in syntax.name and "XL" not in syntax.name:
         _check_stream(packed, (layout.rows, layout.columns), syntax, f"{where}, frame {index}")
-    content = _one_frame(dataset, layout, packed, syntax)
     allowance = Allowance.for_bytes(layout.frame_bytes)
+    if _has_plugin(syntax):
+        try:
+            told = {"syntax": str(syntax), "layout": _told(dataset, layout)}
+            (pixels,) = read_apart(_PLUGINS, encapsulate([packed]), where, allowance, options=told).arrays
+            return _as_promised(pixels, layout, syntax, where)
+        except ScopeRegError:
+            pass  # plugins do not know every variant of their coding, GDCM may
+    if layout.samples == 3 and layout.bits > 8:
+        raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
     try:
-        (pixels,), facts = read_apart(_CHILD, content, where, allowance, options={"has_plugin": _has_plugin(syntax)})
+        (pixels,) = read_apart(_GDCM, _one_frame(dataset, layout, packed, syntax), where, allowance).arrays
     except ScopeRegError as error:
         raise _undecoded(syntax, error.what, where) from None
+    return _as_promised(pixels, layout, syntax, where)
+
+
+def _as_promised(pixels: Pixels, layout: Layout, syntax: UID, where: str) -> Pixels:
     if pixels.dtype.kind not in "iu" or pixels.dtype.itemsize != -(-layout.bits // 8):
         raise _undecoded(syntax, f"it becomes numbers of the kind {pixels.dtype}, not of {layout.bits} bits", where)
-    if facts.get("by") == "GDCM" and layout.samples == 3 and layout.bits > 8:
-        raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
+    if pixels.shape != layout.frame_shape:
+        raise _undecoded(syntax, f"it becomes {pixels.shape}, the header says {layout.frame_shape}", where)
     return pixels
+
+
+def _told(dataset: Dataset, layout: Layout) -> dict[str, Any]:
+    """What a decoder of pydicom asks for."""
+    told: dict[str, Any] = {"number_of_frames": 1, "pixel_keyword": "PixelData"}
+    told |= {"photometric_interpretation": layout.photometric}
+    names = {keyword: re.sub(r"(?<!^)([A-Z])", r"_\1", keyword).lower() for keyword in _LAYOUT if keyword != "HighBit"}
+    return told | {name: int(number(dataset, keyword) or 0) for keyword, name in names.items() if keyword in dataset}
 
 
 def _check_stream(packed: bytes, size: tuple[int, int], syntax: UID, where: str) -> None:
