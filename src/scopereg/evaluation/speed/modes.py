@@ -126,9 +126,11 @@ def _modes_of_one(name: str) -> tuple[str, ...]:
         known: ScopeRegError | None = None
     else:
         try:
-            return (SHIPPED,) if parse(name) else ()
+            parse(name)
         except ScopeRegError as error:
             known = error
+        else:
+            return (SHIPPED,)
     raise ScopeRegError(
         f"unknown method {name!r}{did_you_mean(name, NETWORKS)}",
         where="methods=",
