@@ -26,6 +26,9 @@ SHAPED = [
     *(f"networks.{name}" for name in ("encoders", "fusion", "decoder", "lattice", "passes", "scope_reg")),
     *(f"networks.{name}" for name in ("ablations", "streaming", "folded", "published")),
     "evaluation.metrics",
+    *(f"data.worlds.{name}" for name in ("acquisition", "fields", "motion", "probes", "structures", "sweep", "tissue")),
+    *(f"data.mismatch.{name}" for name in ("images", "mismatch", "rays", "unseen")),
+    "data.worlds.world",
 ]
 jaxtyping.install_import_hook(
     [f"scopereg.{name}" for name in SHAPED],
