@@ -22,6 +22,9 @@ SHAPED = [
     *("geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "geometry.steps"),
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
     "evaluation.metrics",
+    *(f"data.worlds.{name}" for name in ("acquisition", "fields", "motion", "probes", "structures", "sweep", "tissue")),
+    *(f"data.mismatch.{name}" for name in ("images", "mismatch", "rays", "unseen")),
+    "data.worlds.world",
 ]
 jaxtyping.install_import_hook(
     [f"scopereg.{name}" for name in SHAPED],

@@ -101,7 +101,7 @@ def test_without_a_folder_it_tells_where_to_get_one_and_how_to_pass_it(name: str
     with pytest.raises(ScopeRegError, match="not given") as caught:
         load_dataset(name)
     assert said in caught.value.fix
-    assert f"scopereg train {name} --data FOLDER" in caught.value.fix
+    assert "path=FOLDER" in caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["camus", "muregpro", "folder"])

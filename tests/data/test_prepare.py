@@ -89,12 +89,12 @@ def test_a_full_disk_is_told_before_any_work(tree: Path, tmp_path: Path, monkeyp
     ("words", "said"),
     [
         (["camus"], "https://www.creatis.insa-lyon.fr/Challenge/camus/"),
-        (["folder"], "data prepare folder FOLDER"),
+        (["folder"], "pass the folder with your volumes: PATH"),
         (["camus", "{tree}", "--probe", "low"], "camus has no use for it"),
         (["muregpro", "{tree}", "--size", "64"], "muregpro has no use for it"),
         (["camus", "{tree}", "--workers", "0"], "--workers: 0"),
         (["camus", "{tree}", "--size", "100"], "multiple of 8"),
-        (["camus", "{tree}", "--splits", "none.json"], "none.json: it cannot be read"),
+        (["camus", "{tree}", "--splits", "none.json"], "none.json: cannot be read"),
         (["muregpro", "{tree}"], "us_images"),
     ],
 )

@@ -104,7 +104,7 @@ def plan_of(options: PrepareOptions) -> SetPlan:
 
     dataset = DATASETS.find(options.dataset, "DATASET")
     if options.path is None:
-        raise dataset.no_path(f"scopereg data prepare {options.dataset} FOLDER -o PREPARED")
+        raise dataset.no_path()
     given: dict[str, Any] = {}
     for name in _OF_DATASETS:
         value = getattr(options, name)

@@ -72,7 +72,7 @@ def build_set(
     folder = output_folder(folder)
     workers = workers or (usable_cores() if len(plan.cases) >= _FEW else 1)
     patients = [case.patient for case in plan.cases]
-    given = None if splits is None else read_folds(splits, patients, strangers=skip_bad)
+    given = None if splits is None else read_folds(splits, patients, may_name_others=skip_bad)
     making = parameters(plan, given) | {"folds_and_poses": None if protocol else False}
     while True:
         if (folder / MANIFEST).is_file() and not fresh:
@@ -118,7 +118,7 @@ def _make(
         if len(bad) == 1 and not skip_bad:
             raise next(iter(bad.values()))
         outcome = settle(plan, records, {name: error.what for name, error in bad.items()}, skip_bad)
-        given = None if splits is None else read_folds(splits, outcome.patients, strangers=skip_bad)
+        given = None if splits is None else read_folds(splits, outcome.patients, may_name_others=skip_bad)
         _finish(plan, outcome, rows, making, given)
         journal.remove()
         rows.remove()

@@ -103,13 +103,13 @@ class Dataset(ABC):
 
         return build_set(self.plan(folder, skip_bad=skip_bad, **options), skip_bad=skip_bad, progress=progress)
 
-    def no_path(self, command: str) -> ScopeRegError:
-        """What to say when the folder of the dataset is missing; `command` shows how to pass it."""
+    def no_path(self) -> ScopeRegError:
+        """What to say when the folder of the dataset is missing."""
         got = f"get {self.title} from {self.address}, unpack it and pass its folder" if self.address else ""
         return ScopeRegError(
             "its folder is not given",
             where=f"dataset {self.name}",
-            fix=f"{got or 'pass the folder with your volumes'}: {command}",
+            fix=f"{got or 'pass the folder with your volumes'}: path=FOLDER",
         )
 
 

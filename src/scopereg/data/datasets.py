@@ -77,7 +77,7 @@ def _read(
 
     dataset = DATASETS[name]
     if path is None:
-        raise dataset.no_path(f"scopereg train {name} --data FOLDER")
+        raise dataset.no_path()
     given = {key: value for key, value in grid.items() if key == dataset.sized_by and value is not None}
     plan = dataset.plan(path, labels=labels, skip_bad=skip_bad, **given)
     return build_set(plan, keep, skip_bad=skip_bad, protocol=False, progress=progress)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 import struct
 import zipfile
 import zlib
@@ -27,13 +25,13 @@ from scopereg.geometry import (
     rotation_from_euler_deg,
     sample_poses,
 )
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path
 from scopereg.io.records import Record
 from scopereg.provenance import tensors_sha256
 
 MAGNITUDES = (10.0, 15.0, 20.0, 25.0)  # voxels and degrees: the capture range of the paper
 FRAMES_PER_CASE = 4
-_HEADER = 4096  # bytes of an array's header, at most
 _BROKEN = (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError, OverflowError)
 _BROKEN += (zipfile.BadZipFile, zlib.error, struct.error)  # type: ignore[assignment]
 
@@ -144,16 +142,13 @@ def read_poses(path: Path, facts: dict[str, Any], magnitude: float, volumes: int
 
 def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Tensor:
     """An array of float32 in an archive, if it has this shape; no more of it is read than that."""
-    wanted = 4 * math.prod(shape)
     with archive.open(f"{name}.npy") as file:
-        content = io.BytesIO(file.read(_HEADER + wanted + 1))
-    version = np.lib.format.read_magic(content)
-    if version != (1, 0):
-        raise ValueError(f"{name} is of version {version}")
-    found, fortran, dtype = np.lib.format.read_array_header_1_0(content)
-    values = content.read()
-    if (found, fortran, dtype, len(values)) != (shape, False, np.dtype("<f4"), wanted):
-        raise ValueError(f"{name} holds {dtype} of shape {found}, not float32 of {shape}")
+        header = read_npy_header(file)
+        if (header.shape, header.dtype) != (shape, np.dtype("<f4")):
+            raise ValueError(f"{name} holds {header.dtype} of shape {header.shape}, not float32 of {shape}")
+        values = file.read(header.size + 1)  # to the end, where the archive compares its checksum
+    if len(values) != header.size:
+        raise ValueError(f"{name} does not hold the {header.size} bytes that its header tells")
     return torch.frombuffer(bytearray(values), dtype=torch.float32).reshape(shape)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from scopereg.data.cases import CaseFiles, CaseRecord, LoadedVolume, load_case, source_hashes
 from scopereg.errors import ScopeRegError
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path
 
 PART = ".part"
@@ -111,10 +112,12 @@ class RowFiles:
 
     def _fits(self, name: str) -> bool:
         try:
-            found = np.load(self.part(name), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            with self.part(name).open("rb") as file:
+                found = read_npy_header(file)
+            whole = self.part(name).stat().st_size == found.offset + found.size
+        except (OSError, ValueError):
             return False
-        return bool(found.shape == (self.count, *self.shape) and found.dtype == np.uint8)
+        return whole and found[:2] == (np.dtype(np.uint8), (self.count, *self.shape))
 
     def _check_space(self, name: str) -> None:
         needed, free = self.count * self.row_bytes, shutil.disk_usage(self.folder).free

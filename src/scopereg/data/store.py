@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scopereg.data.poses import StoredPoses, check_pose_facts
 from scopereg.errors import ScopeRegError
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path, output_folder, write_text
 from scopereg.io.records import Limits, Record, read_json
 from scopereg.provenance import tensors_sha256
@@ -315,16 +316,21 @@ def _map_array(path: Path, told: Record, verify: bool) -> Tensor:
         raise ScopeRegError("the file is missing", where=str(path), fix=_MAKE_AGAIN)
     wanted = told.list("shape", most=8), told.text("dtype", choices=("uint8", "float32")), told.text("sha256")
     try:
+        with path.open("rb") as file:
+            header = read_npy_header(file)
+        found = list(header.shape), str(header.dtype)
+        if found != wanted[:2]:
+            raise ScopeRegError(
+                f"it holds {found[1]} of shape {found[0]}, the manifest says {wanted[1]} of {wanted[0]}",
+                where=str(path),
+                fix=_MAKE_AGAIN,
+            )
+        if path.stat().st_size != header.offset + header.size or header.size == 0:
+            raise ValueError(f"it has {path.stat().st_size} bytes, not {header.offset + header.size}")
         # Copy on write: torch has no read-only tensors, and nobody shall write into the file.
-        array = np.lib.format.open_memmap(path, mode="c")
-    except (OSError, ValueError, EOFError, TypeError, OverflowError, SyntaxError, MemoryError, RecursionError) as error:
-        raise ScopeRegError(f"it is damaged: {str(error)[:200]}", where=str(path), fix=_MAKE_AGAIN) from None
-    if list(array.shape) != wanted[0] or str(array.dtype) != wanted[1]:
-        raise ScopeRegError(
-            f"it holds {array.dtype} of shape {array.shape}, the manifest says {wanted[1]} of {wanted[0]}",
-            where=str(path),
-            fix=_MAKE_AGAIN,
-        )
+        array = np.memmap(path, header.dtype, "c", header.offset, header.shape)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ScopeRegError(f"it is damaged: {error}", where=str(path), fix=_MAKE_AGAIN) from None
     if verify and _values_sha256(array) != wanted[2]:
         raise ScopeRegError("its content is not what was written", where=str(path), fix=_MAKE_AGAIN)
     return torch.from_numpy(array)
