@@ -469,6 +469,47 @@ class TestDetached:
             read_image(self.write(folder, ending, "none.raw"))
 
 
+SHORT = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 4 4 4\nspacings: 1 1 1\nencoding: raw"
+MHA = "ObjectType = Image\nNDims = 3\nDimSize = 4 4 4\nElementType = MET_UCHAR\nElementSpacing = 1 1 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        # What a check by words took for the header of one file, and ITK for one that names another.
+        ("a.nrrd", SHORT + "\rdata file: {secret}\n\n"),
+        ("a.nrrd", SHORT + "\ndata file: {secret}\n\n"),
+        ("a.nrrd", SHORT + "\nDataFile: {secret}\n\n"),
+        ("a.nrrd", SHORT + "\ndata file: LIST\n{secret}\n\n"),
+        ("a.nrrd", SHORT.replace("encoding: raw", "encoding: raw\r\rdata file: {secret}") + "\n\n"),
+        ("a.mha", MHA + "ElementDataFile = {secret}\n"),
+        ("a.mha", MHA + "Comment\nElementDataFile = LOCAL\nElementDataFile = {secret}\n"),
+        ("a.mha", MHA + "ElementDataFile\n= {secret}\nElementDataFile = LOCAL\n"),
+        ("a.mha", MHA + "ElementDataFile : {secret}\nElementDataFile = LOCAL\n"),
+        ("a.mha", MHA + "Comment = " + "x" * 66_000 + "\nElementDataFile = {secret}\n"),
+        ("a.mha", MHA + "".join(f"Field{k} = {'x' * 999}\n" for k in range(70)) + "ElementDataFile = {secret}\n"),
+        ("a.mhd", MHA + "ElementDataFile = secret.raw\n"),
+        ("a.nhdr", SHORT + "\ndata file: secret.raw\n\n"),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", bytes(64)])
+def test_no_header_gives_another_file_away(tmp_path: Path, name: str, text: str, content: bytes) -> None:
+    secret = tmp_path / "secret.raw"
+    secret.write_bytes(bytes(range(64)))
+    (tmp_path / name).write_bytes(text.replace("{secret}", str(secret)).encode() + content)
+    with pytest.raises(ScopeRegError) as caught:
+        read_volume(tmp_path / name, detached=False)
+    assert caught.value.fix
+
+
+def test_many_axes_do_not_end_the_process(tmp_path: Path) -> None:
+    """ITK's reader did, by a segmentation fault."""
+    text = SHORT.replace("dimension: 3", "dimension: 16").replace("4 4 4", "2 " * 16).replace("1 1 1", "1 " * 16)
+    (tmp_path / "a.nrrd").write_bytes(text.encode() + b"\n\n" + bytes(2**16))
+    with pytest.raises(ScopeRegError, match="it has 16 axes"):
+        read_volume(tmp_path / "a.nrrd")
+
+
 def checked(path: Path) -> tuple[ImageHeader, np.ndarray]:
     with limit_of(0.02):
         return read_with_header(path)
