@@ -352,7 +352,7 @@ def test_metaimage_headers_that_cannot_be_are_refused(tmp_path: Path, lines: lis
         ("MET_UCHAR", "MET_OTHER", "ElementType"),
         ("MET_UCHAR", "MET_LONG_DOUBLE", "ElementType"),
         ("ObjectType = Image", "ObjectType = Tube", "no image"),
-        ("ObjectType = Image\n", "", "not a MetaImage"),
+        ("ObjectType = Image\n", "Nonsense = 1\n", "not a MetaImage"),
     ],
 )
 def test_metaimage_fields_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -1,6 +1,6 @@
 """Streaming: the volume prepared once, frames registered in it at a fraction of the cost of a forward pass.
 
-What depends on the volume alone: its features and tokens, and the states of the coordinate scan (`Prepared`). What
+What depends on the volume alone: its features and tokens, and the states of the coordinate scan (`EncodedVolume`). What
 depends on the frame alone: the gates of both scans, one product of its normalised features. The twin of
 `ScopeReg.forward`, which tests hold it to; inference only.
 """
@@ -30,7 +30,7 @@ Precision = Literal["auto", "float32", "float16", "bfloat16"]
 _SIZES = Sizes(DIRECTIONS, WIDTH, STATES)
 
 
-class Prepared(NamedTuple):
+class EncodedVolume(NamedTuple):
     """All of a volume that frames need."""
 
     tokens: Tensor  # x_v (1, D', L, C')
@@ -86,7 +86,7 @@ class Streaming:
         return tuple(tensor.detach().to(self.device, dtype) for tensor in tensors)
 
     @torch.inference_mode()
-    def prepare(self, volume: Tensor, *, table: bool = True) -> Prepared:
+    def prepare(self, volume: Tensor, *, table: bool = True) -> EncodedVolume:
         """A volume (D, H, W) in [0, 1]. With a `table` of states frames are read out of it instead of scanned."""
         check_inputs(volume[:1], volume[None])
         padded, lattice = pad_volumes(volume[None].to(self.device, self.dtype), self.depth_stride)
@@ -98,17 +98,17 @@ class Streaming:
         if table and self.looks > 1 and self.device.type == "cpu":
             # The map of tokens seen from elsewhere is the map of all, seen from there: one product for all looks.
             wide = torch.cat([tokens, F.linear(tokens, self.coordinate_map[0])], -1)
-        return Prepared(tokens, states, lattice, tuple(volume.shape), wide)  # type: ignore[arg-type]
+        return EncodedVolume(tokens, states, lattice, tuple(volume.shape), wide)  # type: ignore[arg-type]
 
     @torch.inference_mode()
-    def locate(self, prepared: Prepared, slices: Tensor) -> Located:
+    def locate(self, prepared: EncodedVolume, slices: Tensor) -> Located:
         """Frames (B, H, W) in [0, 1], of the pixels of the volume's planes."""
         _check_slices(slices, prepared.shape)
         return self._located(prepared, *self._read_slices(slices))
 
     @torch.inference_mode()
     def locate_from(
-        self, prepared: Prepared, image: Tensor, rotation: Tensor, translation: Tensor, looks: int
+        self, prepared: EncodedVolume, image: Tensor, rotation: Tensor, translation: Tensor, looks: int
     ) -> Located:
         """One frame (H, W) from many starts (N, 3, 3) and (N, 3), voxels: where so many looks lead from each."""
         _check_slices(image[None], prepared.shape)
@@ -126,7 +126,7 @@ class Streaming:
 
     @torch.inference_mode()
     def locate_in_parts(
-        self, prepared: Prepared, image: Tensor, corners: Tensor, shape: tuple[int, int, int]
+        self, prepared: EncodedVolume, image: Tensor, corners: Tensor, shape: tuple[int, int, int]
     ) -> tuple[Tensor, Tensor]:
         """Poses (N, 3, 3) and (N, 3), voxels, of one frame (H, W) after a look at each of many parts of a large volume.
 
@@ -141,7 +141,7 @@ class Streaming:
         gates, x_s = self._read_slices(image[None])
         gates = Gates(*(part.repeat(len(parts), 1, 1, 1) for part in gates))
         x_s = None if x_s is None else x_s.expand(len(parts), -1, -1)
-        part = Prepared(torch.stack(parts), None, lattice, shape)
+        part = EncodedVolume(torch.stack(parts), None, lattice, shape)
         fit = self._fit(lattice, *self._decode(gates, x_s, part.tokens, part))
         steps = torch.tensor([lattice.depth_step, 1.0, 1.0])
         moved = torch.tensor(prepared.lattice.start) - torch.tensor(lattice.start) + corners * steps  # cells in z, y, x
@@ -161,7 +161,7 @@ class Streaming:
         main.wait_stream(aside)
         return self._located(prepared, *steering)
 
-    def _located(self, prepared: Prepared, gates: Gates, x_s: Tensor | None) -> Located:
+    def _located(self, prepared: EncodedVolume, gates: Gates, x_s: Tensor | None) -> Located:
         found = self._decode(gates, x_s, prepared.tokens, prepared)
         fit = self._fit(prepared.lattice, *found)
         for _ in range(self.looks - 1):
@@ -169,7 +169,7 @@ class Streaming:
         return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
 
     def _look_again(
-        self, prepared: Prepared, gates: Gates, x_s: Tensor | None, fit: Fit
+        self, prepared: EncodedVolume, gates: Gates, x_s: Tensor | None, fit: Fit
     ) -> tuple[tuple[Tensor, Tensor], Fit]:
         """Coordinates and evidence, and their fit, of the volume as seen from the poses of a fit."""
         tokens = prepared.tokens if prepared.wide is None else prepared.wide
@@ -189,7 +189,7 @@ class Streaming:
         return gates, mapped[..., _SIZES.columns :].float() if self.matching else None
 
     def _decode(
-        self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: Prepared, mapped: Tensor | None = None
+        self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: EncodedVolume, mapped: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Coordinates (B, L, 3) and evidence (B, L) from volume tokens (1 or B, D', L, C'), mapped where they are."""
         lattice = prepared.lattice
