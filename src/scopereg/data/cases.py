@@ -1,6 +1,7 @@
 """Cases: files that become volumes of a set, one case after the other, bad ones refused or counted.
 
-Reading cases needs numpy, SimpleITK and pydicom alone: processes that do nothing else start quickly and stay small.
+Reading cases needs numpy and the readers of images alone, not torch: processes that do nothing else start quickly and
+stay small.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scopereg.data.cases import CaseFiles, Progress
 from scopereg.data.dataset import Dataset
-from scopereg.data.grids import as_label_bytes
+from scopereg.data.grids import PERCENTILES, as_label_bytes
 from scopereg.data.orientation import odd_orientations, orientation_code, orientation_facts, unexpected
 from scopereg.data.registry import DATASETS
 from scopereg.data.workers import in_parallel
@@ -150,12 +152,15 @@ def _open(task: _Task) -> tuple[ImageHeader, ImageFile | None]:
 
 
 def _check_values(image: ImageFile, task: _Task, highest_label: int | None) -> None:
-    lowest, highest = image.array.min(), image.array.max()
     if task.role == "labels":
         if highest_label is not None:
             as_label_bytes(image.array, str(task.path), highest_label)
-    elif lowest == highest:
+        return
+    if (lowest := image.array.min()) == image.array.max():
         raise ScopeRegError(f"every voxel is {lowest:g}", where=str(task.path), fix="check that it holds an image")
+    low, high = np.percentile(image.array, PERCENTILES)
+    if not high > low:  # what becomes black and white: no set can be made of it
+        raise ScopeRegError(f"98 % of its voxels are {low:g}", where=str(task.path), fix="check that it holds an image")
 
 
 def _unlabelled(cases: Sequence[CaseFiles]) -> list[Problem]:
