@@ -28,7 +28,7 @@ Voxels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """Where one case lies."""
+    """Files of one case."""
 
     name: str
     patient: str
@@ -54,7 +54,7 @@ class LoadedVolume:
 
 @dataclass(frozen=True)
 class SetPlan:
-    """What is known of a set before its first voxel is read, and how its cases are read."""
+    """Description of a set before its first voxel is read, and the way to read its cases."""
 
     name: str
     root: Path
@@ -71,7 +71,7 @@ class SetPlan:
 
     @property
     def labelled(self) -> bool:
-        """Whether the volumes have labels: all do or none does."""
+        """True where the volumes have labels: all do or none does."""
         return bool(self.cases) and self.cases[0].labels is not None
 
     @property
@@ -110,7 +110,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class CaseRecord:
-    """What is kept of a case besides its voxels."""
+    """Facts of a case, kept besides its voxels."""
 
     name: str
     patient: str

@@ -38,7 +38,7 @@ Problem = tuple[str, str]  # file or case, and what is wrong
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What one file, or series of files, holds; `shape` is that of its array, x last."""
+    """Content of one file, or series of files; `shape` is that of its array, x last."""
 
     file: str
     case: str
@@ -79,12 +79,12 @@ class _Task(NamedTuple):
 
 
 def detect_layout(root: Path) -> str:
-    """Which dataset lies below a folder; a folder of volumes if it is no other."""
+    """Name of the dataset below a folder; `folder` if it is no other."""
     return next((name for name in DATASETS if name != "folder" and DATASETS[name].found(root)), "folder")
 
 
 def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progress | None = None) -> Tree:
-    """What can be told of a folder of volumes or of a dataset as published, with voxels of some cases, or of all."""
+    """Description of a folder of volumes or of a dataset as published, with voxels of some cases, or of all."""
     name = detect_layout(root)
     layout = DATASETS[name]
     cases = tuple(layout.find(root))
@@ -113,7 +113,7 @@ def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progre
 
 
 def describe_file(task: _Task, *, root: Path, layout: Dataset) -> FileFacts:
-    """What a file holds, with the first thing that is wrong."""
+    """Content of a file, with the first thing that is wrong."""
     facts: dict[str, Any] = {"file": task.path.relative_to(root).as_posix(), "case": task.case.name, "role": task.role}
     try:
         facts["bytes"] = sum(path.stat().st_size for path in task.files())

@@ -262,7 +262,7 @@ def open_set(folder: Path | str, *, verify: bool = True) -> VolumeSet:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a folder says of the set in it, of the right kinds."""
+    """Manifest of the set in a folder, its values of the right kinds."""
     return dict(_told(folder).values)
 
 
