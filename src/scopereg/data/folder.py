@@ -19,6 +19,7 @@ from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import is_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
+from scopereg.io.formats import check_stated
 from scopereg.io.read_image import ImageFile, ImageHeader, ending_of, endings, read_header, read_image
 
 LABEL_ENDINGS = ("_labels", "_label", "_gt", "_seg", "_mask")
@@ -212,10 +213,7 @@ def _header(case: CaseFiles) -> FileGrid:
 
 
 def _grid_of(header: ImageHeader, path: Path) -> FileGrid:
-    if not header.states_spacing:
-        raise ScopeRegError(
-            "it does not say how large a voxel is", where=str(path), fix="store it again with the size of its voxels"
-        )
+    check_stated(header, str(path))
     return _grid(header.size, header.spacing_mm, path)
 
 

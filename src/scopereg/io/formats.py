@@ -82,6 +82,14 @@ def checked_grid(header: ImageHeader, where: str) -> ImageHeader:
     return header
 
 
+def check_stated(header: ImageHeader, where: str) -> None:
+    """An error for a file that does not state the size of its voxels, where nobody can be asked for it."""
+    if not header.states_spacing:
+        raise ScopeRegError(
+            "it does not say how large a voxel is", where=where, fix="store it again with the size of its voxels"
+        )
+
+
 def check_sizes(size: tuple[int, ...], where: str) -> None:
     """An error unless they are those of a plane, a volume or a series of them."""
     if len(size) not in (2, 3, 4) or min(size) < 1:

@@ -108,6 +108,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
     size, components = _sizes(fields, path)
     spacing, stated = _spacing(fields, size, path)
     unit = _unit_notes(fields, path)
+    scale = ("the slope of the NIfTI header is NaN; values are taken as stored",) if math.isnan(fields.scale[0]) else ()
     origin, direction, notes = _placed(fields, size, spacing, stated, path)
     dtype = _dtype(fields, path)
     shape = (components, *size[::-1]) if components > 1 else size[::-1]
@@ -125,7 +126,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
         components,
         (*origin[:axes], *[0.0] * (axes - 3)),
         stated,
-        (*unit, *notes),
+        (*unit, *scale, *notes),
         (path,),
         _Voxels(packed, *_scale(fields, path)),
     )
@@ -273,9 +274,9 @@ def _voxel_offset(fields: _Fields, path: Path) -> int:
 
 
 def _scale(fields: _Fields, path: Path) -> tuple[float, float]:
-    """Slope and intercept; a slope of 0 says that there are none."""
+    """Slope and intercept; a slope of 0 says that there are none, and so do programs by NaN."""
     slope, intercept = fields.scale
-    if slope == 0:
+    if slope == 0 or math.isnan(slope):
         return 1.0, 0.0
     if not (math.isfinite(slope) and math.isfinite(intercept)):
         raise ScopeRegError(

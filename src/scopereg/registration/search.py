@@ -22,7 +22,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, rotation_from_euler_deg
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.encoders import STRIDE
-from scopereg.networks.streaming import Prepared
+from scopereg.networks.streaming import EncodedVolume
 from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import RegistrationError, Result, apart_mm
 from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
@@ -89,7 +89,7 @@ class Windows:
         *,
         shape: tuple[int, int, int] | None = None,
         agreement: bool = False,
-        encoded: Prepared | None = None,
+        encoded: EncodedVolume | None = None,
     ) -> None:
         """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
 
@@ -198,7 +198,7 @@ class Windows:
         return self._compared(image, VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True))))
 
     @cached_property
-    def _encoded(self) -> Prepared:
+    def _encoded(self) -> EncodedVolume:
         assert self.model.streaming is not None
         return self._given or self.model.streaming.prepare(self.volume.array, table=False)
 

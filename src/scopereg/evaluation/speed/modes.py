@@ -122,17 +122,18 @@ def _modes_of_one(name: str) -> tuple[str, ...]:
         return NETWORKS[name].modes
     try:
         from scopereg.registration.method import parse  # its libraries are not on every machine that times networks
-    except ImportError:
-        known: ScopeRegError | None = None
+
+        parse(name)
+    except ImportError as error:
+        more = f"methods of register need {error.name}, which is not installed"
+    except ScopeRegError as error:
+        more = f"as shipped, {error.fix}"
     else:
-        try:
-            return (SHIPPED,) if parse(name) else ()
-        except ScopeRegError as error:
-            known = error
+        return (SHIPPED,)
     raise ScopeRegError(
         f"unknown method {name!r}{did_you_mean(name, NETWORKS)}",
         where="methods=",
-        fix=f"use some of: {', '.join(NETWORKS)}" + (f"; or, as shipped: {known.fix}" if known else ""),
+        fix=f"use some of: {', '.join(NETWORKS)}; {more}",
     )
 
 
