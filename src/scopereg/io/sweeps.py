@@ -6,6 +6,7 @@ PLUS sequences (.igs.mha) and archives of arrays (.npz).
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
@@ -29,7 +30,7 @@ from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
 
 WORLD = "World"
 _CHUNK = 2**22
-_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
+_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, SyntaxError, tokenize.TokenError)
 _FLICKER = 0.01  # share of the grey range that video compression makes black pixels waver by
 
 
