@@ -340,10 +340,6 @@ def test_it_runs_where_little_is_installed(tmp_path: Path) -> None:
     assert row["gflops"] == row["gflops_with_scans"] != ""  # nothing but torch counts them
     assert float(row["fps"]) > 0
     assert (tmp_path / "b.svg").exists()
-    words = ["bench", "-o", str(tmp_path / "c.csv"), "--methods", "universal"]
-    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "which is not installed" in ended.stderr
 
 
 @pytest.mark.gpu

@@ -93,6 +93,16 @@ def test_planes_and_series_are_read_as_itk_reads_them(tmp_path: Path, ending: st
         read_image(tmp_path / f"colours{ending}")
 
 
+@pytest.mark.parametrize("first", ["", "Comment = by hand\n"])
+def test_metaimage_headers_by_hand_may_leave_the_type_of_object_out(tmp_path: Path, first: str) -> None:
+    header = (
+        "NDims = 3\nDimSize = 5 4 3\nElementSpacing = 0.5 0.6 0.7\nElementType = MET_UCHAR\nElementDataFile = a.raw\n"
+    )
+    (tmp_path / "a.mhd").write_text(first + header)
+    (tmp_path / "a.raw").write_bytes(bytes(range(60)))
+    assert_as_itk_reads(tmp_path / "a.mhd")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("encoding", ["raw", "gzip", "ascii"])
 def test_the_other_byte_order_is_read(tmp_path: Path, dtype: str, encoding: str) -> None:

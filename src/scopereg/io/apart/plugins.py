@@ -10,8 +10,8 @@ from pydicom.pixels import get_decoder
 from pydicom.uid import UID
 
 
-def dicom_frame(path: Path, *, syntax: str, layout: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Stored values, or colours as RGB, of the one encapsulated frame that is the whole file."""
+def dicom_frames(path: Path, *, syntax: str, layout: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Stored values, or colours as RGB, of the encapsulated frames that are the whole file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         values, _ = get_decoder(UID(syntax)).as_array(path.read_bytes(), **layout)

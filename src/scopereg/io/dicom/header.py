@@ -28,6 +28,7 @@ MAGIC_AT, MAGIC = 128, b"DICM"
 MOST_MM = 1e6  # of a place; what lies a kilometre away is a damaged number
 SPACINGS_MM = (1e-5, 1e3)  # of pixels
 _GROUP_LENGTH_BYTES = 12  # of the element that tells how long the group of a file's own facts is
+_SILENT = ("ignore", None, Warning, None, 0)  # what simplefilter("ignore") puts first
 _GET_AGAIN = "copy or export the file again"
 # Identifiers of data, none of a patient.
 _IDENTIFIERS = {
@@ -56,9 +57,12 @@ def reading(path: Path | str) -> Iterator[None]:
     Values are parsed when they are asked for, and damaged ones fail anywhere and with any error.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of small sins that nearly every scanner commits
+        if warnings.filters[:1] == [_SILENT]:  # in a block that reads a whole folder
             yield
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of small sins that nearly every scanner commits
+                yield
     except ScopeRegError:
         raise
     except Exception as error:
