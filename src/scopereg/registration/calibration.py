@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
+from scopereg.io.records import read_json
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict
 from scopereg.registration.grey import GREY
@@ -123,7 +124,7 @@ def fingerprint(network: nn.Module) -> str:
 def read_calibration(path: Path | str) -> Calibration:
     """A calibration from its file."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_json(path, "make it again with scopereg calibrate, or remove the file")
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         made = {name: _error_model(facts) for name, facts in content["gauges"].items()}
@@ -131,7 +132,7 @@ def read_calibration(path: Path | str) -> Calibration:
         if missing:
             raise ValueError(f"no error model {', '.join(sorted(missing))}")
         return Calibration(str(content["model"]), dict(content["made_on"]), made)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ScopeRegError(
             f"it is no calibration of this version: {error!r}",
             where=str(path),
