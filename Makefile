@@ -1,5 +1,5 @@
 # make demo   sets everything up and runs the main job
-# make test   sets everything up and runs ruff, mypy, import-linter and all tests
+# make test   sets everything up and runs ruff, mypy, import-linter, repo-review and all tests
 # Packages are installed again only when pyproject.toml or constraints.txt change.
 # PYTEST_ARGS reaches pytest, after the number of processes: PYTEST_ARGS='-n 0 --pdb tests/ops' runs some in this one.
 # TORCH_ARGS reaches the installation of torch alone, for its CPU or CUDA builds: TORCH_ARGS='--index-url URL'.
@@ -7,9 +7,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+# Without bytecode: what is imported is compiled then, the rest of a gigabyte never.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
-.PHONY: demo test lint browser docs clean
+.PHONY: demo test lint browser fuzz docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
@@ -23,6 +24,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/repo-review --show err .
 
 # Chromium for the tests of the viewer, from Debian's packages; where that cannot be, these tests are skipped and say so.
 browser:
@@ -30,6 +32,10 @@ browser:
 	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "no Chromium here and none could be installed: the tests in a browser will be skipped"
+
+# An hour of coverage-guided fuzzing of all readers (Linux): FUZZ_ARGS='nrrd dicom --seconds 60'.
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzzing/fuzz.py --seconds 3600 $(FUZZ_ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py

@@ -27,7 +27,7 @@ def page() -> str:
 
 
 def section(name: str, example: str, cls: type) -> list[str]:
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     lines = [f"## scopereg {name}", "", inspect.cleandoc(cls.__doc__ or ""), "", "```", example, "```", ""]
     lines += ["| option | values | default | meaning |", "|---|---|---|---|"]
     helps, positional = field_help(cls), positional_options(cls)
@@ -39,6 +39,10 @@ def section(name: str, example: str, cls: type) -> list[str]:
 
 
 def describe(hint: object) -> str:
+    if typing.get_origin(hint) is typing.Annotated:
+        kind, *marks = typing.get_args(hint)
+        choices = [mark.metavar for mark in marks if getattr(mark, "metavar", None)]
+        return choices[0].strip("{}").replace(",", ", ") if choices else describe(kind)
     if typing.get_origin(hint) is typing.Literal:
         return ", ".join(map(str, typing.get_args(hint)))
     if typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis:

@@ -20,11 +20,15 @@ from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import sets
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import VoxelPoses, mtre_mm
+from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import read_calibration
 from scopereg.registration.confidence import QUALITY_FEATURES
+from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
+from scopereg.registration.result import Result
 from scopereg.registration.working_grid import KnownSizes
 
 SHAPE = (32, 64, 64)
@@ -45,13 +49,33 @@ def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
     assert seen.patients == ("one", "one")
 
 
+def test_what_is_calibrated_is_what_ships(echo: Registrar) -> None:
+    """Features and errors are those of the results that `register` gives for these frames, which it judges by them."""
+    volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
+    examples = case_examples(volumes, 0, "honest", 4, frames=2)
+    seen = calibrate.observe_case(echo, examples, volumes.spacing_mm, "one")
+    volume = Volume(examples.volume, volumes.spacing_mm)
+    frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
+    for stage in ("network", "refined"):
+        locator = Locator(volume, "echo", refine=stage == "refined", agreement=True, device="cpu")
+        for row, result in enumerate(locator.locate_all(frames)):
+            assert isinstance(result, Result)
+            assert [*result.features.values()] == seen.features[stage][row].tolist()
+            assert result.ok is not None
+            where = pose_to_voxels(result.pose, frames[row], volume)
+            one = VoxelPoses(where.rotation[None], where.translation[None])
+            true = VoxelPoses(*(part[row : row + 1] for part in examples.poses))
+            error_mm = mtre_mm(one, true, frames[row].shape, volumes.spacing_mm)
+            assert float(error_mm) == pytest.approx(seen.errors_mm[stage][row], abs=1e-5)
+
+
 def test_the_verb_writes_a_calibration_of_the_model(
     echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it observes is tested above; here is what becomes of it."""
-    signs, errors, patients = synthetic(120, 5)
+    features, errors, patients = synthetic(120, 5)
     seen = calibrate.Observed(
-        {"network": signs, "refined": signs}, {"network": errors, "refined": errors / 2}, tuple(patients)
+        {"network": features, "refined": features}, {"network": errors, "refined": errors / 2}, tuple(patients)
     )
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: seen)
     monkeypatch.setattr(
@@ -63,10 +87,8 @@ def test_the_verb_writes_a_calibration_of_the_model(
     made = read_calibration(target)
     made.check_model(echo.fingerprint, target)
     assert made.made_on["frames"] == 120
-    ratio = made.error_model("refined", True).expected_mm([0.0] * 6) / made.error_model("network", True).expected_mm(
-        [0.0] * 6
-    )
-    assert ratio == pytest.approx(0.5, rel=1e-3)
+    refined, plain = (made.error_model(stage, True).expected_mm([0.0] * 6) for stage in ("refined", "network"))
+    assert refined / plain == pytest.approx(0.5, rel=1e-3)
 
 
 def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
@@ -78,8 +100,8 @@ def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
     shutil.copy(SHIPPED / "universal.calibration.json", tmp_path / "echo.calibration.json")
     with pytest.raises(ScopeRegError, match="of another model"):
         scopereg.load(weights, device="cpu")
-    signs, errors, patients = synthetic(120, 5)
-    both = {"network": signs, "refined": signs}, {"network": errors, "refined": errors}
+    features, errors, patients = synthetic(120, 5)
+    both = {"network": features, "refined": features}, {"network": errors, "refined": errors}
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
@@ -92,13 +114,13 @@ def test_one_calibration_rests_on_several_datasets(
     echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One fit over the frames of all of them; the file tells the parts."""
-    signs, errors, patients = synthetic(120, 5)
+    features, errors, patients = synthetic(120, 5)
 
     def seen(registrar: Registrar, volumes: VolumeSet, *_: object, **__: object) -> calibrate.Observed:
         factor = 1.0 if volumes.name == "echo" else 3.0
         both = {"network": factor * errors, "refined": errors}
         return calibrate.Observed(
-            {"network": signs, "refined": signs}, both, tuple(f"{volumes.name}{p}" for p in patients)
+            {"network": features, "refined": features}, both, tuple(f"{volumes.name}{p}" for p in patients)
         )
 
     def small(name: str, *_: object, **__: object) -> VolumeSet:

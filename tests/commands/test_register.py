@@ -373,7 +373,7 @@ def test_a_batch_hashes_its_volume_once_and_opens_its_sequence_once_for_frames_a
     monkeypatch.setattr(stored, "tensors_sha256", counted_hash)
     monkeypatch.setattr(reading, "read_cine", counted_opening)
     batch.cine_of.cache_clear()
-    batch.workshop.cache_clear()
+    batch.worker.cache_clear()
     cine, out = case.folder / "cine.dcm", tmp_path / "out"
     words = [cine, case.folder / "volume.nii.gz", "-o", out, "--method", "start", "--format", "json", "--workers", 1]
     assert register(*words) == 0

@@ -18,9 +18,8 @@ from scopereg.geometry import Pose
 from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import png_bytes
 from scopereg.registration import track as tracking
-from scopereg.registration.batch import ANGLES, TRANSLATION
 from scopereg.registration.reading import Reading, open_recording
-from scopereg.registration.result import apart_mm
+from scopereg.registration.result import ANGLES, TRANSLATION, Result, apart_mm
 from scopereg.registration.session import Session
 from scopereg.registration.track import COLUMNS, Step
 from scopereg.report.track_page import state_spans
@@ -196,7 +195,10 @@ def test_a_probe_that_was_lost_may_be_far_off(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lost(*_: Any) -> Iterator[Step]:
-        yield from (Step(row, "cine.dcm", row, row / 10, "lost", "nothing", Pose.identity()) for row in range(4))
+        yield from (
+            Step(row, "cine.dcm", row, row / 10, "lost", "nothing", Result(Pose.identity(), "x", 1.0, 0.5))
+            for row in range(4)
+        )
 
     monkeypatch.setattr(tracking, "follow", lost)
     for words, advice in (([], True), (["--wide"], False)):

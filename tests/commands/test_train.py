@@ -62,7 +62,7 @@ def test_from_files_to_weights(tree: Path, tmp_path: Path, capfd: pytest.Capture
     )
     found = load_network(output / "model.safetensors")(torch.rand(1, *SHAPE[1:]), torch.rand(1, *SHAPE))
     assert found.rotation.shape == (1, 3, 3)
-    assert {path.name for path in output.iterdir()} == {"model.safetensors", "last.ckpt", "run.json", "log"}
+    assert {path.name for path in output.iterdir()} == {"model.safetensors", "last.ckpt", "run.json", "log", "data"}
     (tmp_path / "usual").touch()
     modes = {path.stat().st_mode for path in (output / "model.safetensors", output / "last.ckpt", tmp_path / "usual")}
     assert len(modes) == 1

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from scopereg.data.builder import build_set
 from scopereg.data.camus import plan_camus
 from scopereg.data.cases import SetPlan
-from scopereg.data.preparation import prepare_set
 
 SIZE, FRAMES = 16, 4
 RNG = np.random.default_rng(3)
@@ -63,7 +63,7 @@ def stop_after(count: int) -> Callable[[int, int], None]:
 def interrupt(root: Path, folder: Path, count: int = 3, workers: int = 1) -> Path:
     """A preparation that was interrupted when `count` cases were done."""
     with pytest.raises(KeyboardInterrupt):
-        prepare_set(plan(root), folder, workers=workers, progress=stop_after(count))
+        build_set(plan(root), folder, workers=workers, progress=stop_after(count))
     return folder
 
 

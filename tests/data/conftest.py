@@ -12,7 +12,7 @@ import pytest
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage
 
-from scopereg.data.preparation import prepare_set
+from scopereg.data.builder import build_set
 
 sys.path.append(str(Path(__file__).parent))  # camus_trees.py, which is no test
 from camus_trees import plan, write_tree
@@ -27,7 +27,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The set of the tree, made in one go."""
     folder = tmp_path_factory.mktemp("whole")
-    prepare_set(plan(tree), folder)
+    build_set(plan(tree), folder)
     return folder
 
 

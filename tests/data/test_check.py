@@ -13,9 +13,9 @@ import SimpleITK as sitk
 
 from scopereg.cli import main
 from scopereg.data import fingerprint
+from scopereg.data.builder import build_set
 from scopereg.data.camus import plan_camus
 from scopereg.data.folder import FileGrid, load_folder
-from scopereg.data.preparation import prepare_set
 from scopereg.data.proposal import Usual, propose
 
 RNG = np.random.default_rng(5)
@@ -216,7 +216,7 @@ def test_a_prepared_set_is_compared_with_its_hashes(tmp_path: Path, capsys: pyte
     for number in range(1, 7):
         write_camus(tmp_path / "tree", number)
     folder = tmp_path / "set"
-    prepare_set(plan_camus(tmp_path / "tree", size=16, frames=4), folder)
+    build_set(plan_camus(tmp_path / "tree", size=16, frames=4), folder)
     status, report = check(folder, capsys)
     assert (status, report["layout"], report["cases"]) == (0, "prepared", 6)
     assert report["summary"]["parameters"]["size"] == 16
@@ -244,7 +244,7 @@ def test_an_interrupted_set_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     for number in range(1, 5):
         write_camus(tmp_path / "tree", number)
     with pytest.raises(KeyboardInterrupt):
-        prepare_set(plan_camus(tmp_path / "tree", size=16, frames=4), tmp_path / "set", progress=stop)
+        build_set(plan_camus(tmp_path / "tree", size=16, frames=4), tmp_path / "set", progress=stop)
     status, report = check(tmp_path / "set", capsys)
     assert (status, report["layout"]) == (1, "unfinished")
     assert "2 of 4 cases are done" in report["problems"][0][1]

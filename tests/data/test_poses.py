@@ -87,23 +87,23 @@ def test_evaluation_poses_are_stored_and_read_as_they_were(tmp_path: Path) -> No
     path = tmp_path / "poses.npz"
     facts = write_poses(path, CASES, SHAPE)
     for magnitude in (10, 15, 20, 25):
-        stored, drawn = read_poses(path, facts, magnitude), evaluation_poses(CASES, SHAPE, magnitude)
+        stored, drawn = read_poses(path, facts, magnitude, len(CASES)), evaluation_poses(CASES, SHAPE, magnitude)
         assert torch.equal(stored.rotation, drawn.rotation)
         assert torch.equal(stored.translation, drawn.translation)
     with pytest.raises(ScopeRegError, match="magnitude 12"):
-        read_poses(path, facts, 12)
+        read_poses(path, facts, 12, len(CASES))
     write_poses(path, CASES[::-1], SHAPE)
     with pytest.raises(ScopeRegError, match="not those"):
-        read_poses(path, facts, 10)
+        read_poses(path, facts, 10, len(CASES))
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ScopeRegError, match="cannot be read"):
-        read_poses(path, facts, 10)
+        read_poses(path, facts, 10, len(CASES))
 
 
 def test_magnitudes_that_a_volume_is_too_small_for_are_left_out(tmp_path: Path) -> None:
     facts = write_poses(tmp_path / "poses.npz", CASES[:1], (2, 200, 200))
     assert facts["left_out"]
     with pytest.raises(ScopeRegError, match="no poses of magnitude 25 are stored: only"):
-        read_poses(tmp_path / "poses.npz", facts, 25)
+        read_poses(tmp_path / "poses.npz", facts, 25, 1)
     with pytest.raises(ScopeRegError, match="no cases"):
         evaluation_poses((), SHAPE, 10)

@@ -11,10 +11,10 @@ import torch
 from camus_trees import FRAMES, SIZE, content, plan
 
 from scopereg.cli import main
+from scopereg.data.builder import build_set
 from scopereg.data.camus import load_camus
 from scopereg.data.datasets import load_dataset
 from scopereg.data.poses import MAGNITUDES, evaluation_poses, read_poses
-from scopereg.data.preparation import prepare_set
 from scopereg.data.splits import split_patients, split_set
 from scopereg.data.store import open_set
 from scopereg.errors import ScopeRegError
@@ -50,7 +50,7 @@ def test_folds_and_poses_are_those_of_the_protocol(whole: Path) -> None:
     facts = volumes.facts["evaluation_poses"]
     for magnitude in MAGNITUDES[:1]:
         expected = evaluation_poses(volumes.cases, volumes.shape, magnitude)
-        stored = read_poses(whole / facts["file"], facts, magnitude)
+        stored = read_poses(whole / facts["file"], facts, magnitude, len(volumes))
         assert torch.equal(stored.rotation, expected.rotation)
         assert torch.equal(stored.translation, expected.translation)
 
@@ -66,7 +66,7 @@ def test_a_set_goes_by_the_name_it_is_given_and_opens_as_what_it_is(tree: Path, 
 
 def test_several_processes_make_the_same_bytes(tree: Path, whole: Path, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
-    prepare_set(plan(tree), tmp_path, workers=2, progress=lambda *at: steps.append(at))
+    build_set(plan(tree), tmp_path, workers=2, progress=lambda *at: steps.append(at))
     assert content(tmp_path) == content(whole)
     assert steps == [(k, 6) for k in range(1, 7)]
 
@@ -82,19 +82,19 @@ def test_a_finished_set_is_left_alone(tree: Path, whole: Path, capsys: pytest.Ca
 def test_a_full_disk_is_told_before_any_work(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scopereg.data.rows.shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(ScopeRegError, match="GiB are free"):
-        prepare_set(plan(tree), tmp_path)
+        build_set(plan(tree), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["camus"], "https://www.creatis.insa-lyon.fr/Challenge/camus/"),
-        (["folder"], "data prepare folder FOLDER"),
+        (["folder"], "pass the folder with your volumes: PATH"),
         (["camus", "{tree}", "--probe", "low"], "camus has no use for it"),
         (["muregpro", "{tree}", "--size", "64"], "muregpro has no use for it"),
         (["camus", "{tree}", "--workers", "0"], "--workers: 0"),
         (["camus", "{tree}", "--size", "100"], "multiple of 8"),
-        (["camus", "{tree}", "--splits", "none.json"], "none.json: it cannot be read"),
+        (["camus", "{tree}", "--splits", "none.json"], "none.json: cannot be read"),
         (["muregpro", "{tree}"], "us_images"),
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 from camus_trees import FLIPPED, FRAMES, SIZE, plan, write_case, write_image, write_tree
 
 from scopereg.cli import main
+from scopereg.data.builder import build_set
 from scopereg.data.camus import load_camus
 from scopereg.data.orientation import orientation_code
-from scopereg.data.preparation import prepare_set
 from scopereg.data.store import open_set
 from scopereg.errors import ScopeRegError
 
@@ -27,14 +27,14 @@ def test_bad_cases_are_counted_named_and_left_out(tmp_path: Path) -> None:
     )
     (root / "patient0006/Info_4CH.cfg").unlink()
     with pytest.raises(ScopeRegError, match="3 of 7 cases cannot be used") as caught:
-        prepare_set(plan(root), tmp_path / "set")
+        build_set(plan(root), tmp_path / "set")
     for number in (2, 4, 6):
         assert f"patient000{number}_4CH (" in caught.value.what
     assert "skip_bad=True" in caught.value.fix
     with pytest.raises(ScopeRegError, match="no set here"):
         open_set(tmp_path / "set")
     steps: list[int] = []
-    volumes = prepare_set(
+    volumes = build_set(
         plan(root), tmp_path / "set", workers=2, skip_bad=True, progress=lambda done, _: steps.append(done)
     )
     assert steps == [5, 6, 7]  # the good ones were kept
@@ -60,14 +60,14 @@ def test_turned_files_are_named(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "tree", 5)
     write_case(root, 2, direction=PERMUTED)
     write_case(root, 4, direction=FLIPPED)
-    for make in (lambda **o: prepare_set(plan(root), tmp_path / "set", **o), lambda **o: load_camus(root, **o)):
+    for make in (lambda **o: build_set(plan(root), tmp_path / "set", **o), lambda **o: load_camus(root, **o)):
         with pytest.raises(ScopeRegError, match="2 of 5 cases") as caught:
             make()
         assert "image is PLS where the others are LPS: axes are permuted" in caught.value.what
         assert "image is LAS where the others are LPS: y is flipped" in caught.value.what
         volumes = make(skip_bad=True)
         assert (len(volumes), sorted(volumes.facts["skipped"])) == (3, ["patient0002_4CH", "patient0004_4CH"])
-    everything = prepare_set(plan(root, any_orientation=True), tmp_path / "all")
+    everything = build_set(plan(root, any_orientation=True), tmp_path / "all")
     assert (len(everything), "orientation" in everything.facts) == (5, False)
 
 
@@ -88,5 +88,5 @@ def test_the_same_image_twice_is_noted(tmp_path: Path) -> None:
     masks = (path.with_name(path.name.replace(".nii", "_gt.nii")) for path in (first, second))
     source, target = masks
     target.write_bytes(source.read_bytes())
-    noted = prepare_set(plan(root), tmp_path / "set").facts["notes"]
+    noted = build_set(plan(root), tmp_path / "set").facts["notes"]
     assert noted == {"same image as another case": ["patient0001_4CH", "patient0003_4CH"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from camus_trees import plan
 
-from scopereg.data.preparation import prepare_set
+from scopereg.data.builder import build_set
 from scopereg.data.splits import split_set
 from scopereg.data.store import open_set
 from scopereg.errors import ScopeRegError
@@ -24,13 +24,13 @@ def folds_file(path: Path, *folds: tuple[str, str, str]) -> Path:
 
 def test_folds_of_ones_own(tree: Path, tmp_path: Path) -> None:
     path = folds_file(tmp_path / "mine.json", ("123", "4", "56"), ("456", "1", "23"))
-    volumes = prepare_set(plan(tree), tmp_path / "set", splits=path)
+    volumes = build_set(plan(tree), tmp_path / "set", splits=path)
     split = split_set(open_set(tmp_path / "set"), 1)
     assert (split.train, split.validation, split.test, split.rule) == ((3, 4, 5), (0,), (1, 2), "given, fold 1")
     stored = json.loads((tmp_path / "set/splits.json").read_text())["folds"]
     assert [fold["sha256"] for fold in stored] == [split_set(volumes, k).sha256(volumes.patients) for k in (0, 1)]
     with pytest.raises(ScopeRegError, match="folds"):
-        prepare_set(plan(tree), tmp_path / "set")
+        build_set(plan(tree), tmp_path / "set")
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_folds_that_mix_patients_are_refused_before_any_work(
     tree: Path, tmp_path: Path, folds: list[tuple[str, str, str]], words: str
 ) -> None:
     with pytest.raises(ScopeRegError, match=words):
-        prepare_set(plan(tree), tmp_path / "set", splits=folds_file(tmp_path / "mine.json", *folds))
+        build_set(plan(tree), tmp_path / "set", splits=folds_file(tmp_path / "mine.json", *folds))
     assert not (tmp_path / "set/journal.part").exists()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from camus_trees import FRAMES, SIZE, content, interrupt, plan, write_case, write_tree
 
-from scopereg.data import preparation
+from scopereg.data import builder
+from scopereg.data.builder import build_set
 from scopereg.data.journal import Journal, finished_cases
-from scopereg.data.preparation import prepare_set
 from scopereg.data.store import open_set
 from scopereg.errors import ScopeRegError
 
@@ -59,7 +59,7 @@ def test_what_was_done_before_a_kill_is_kept(tree: Path, whole: Path, tmp_path: 
         assert time.monotonic() < until, "workers outlive the process that started them"
         time.sleep(0.02)
     steps: list[tuple[int, int]] = []
-    prepare_set(plan(tree), tmp_path / "set", progress=lambda *at: steps.append(at))
+    build_set(plan(tree), tmp_path / "set", progress=lambda *at: steps.append(at))
     assert steps == [(6, 6)]
     assert content(tmp_path / "set") == content(whole)
 
@@ -72,21 +72,21 @@ def test_an_interruption_at_the_very_end_is_mended(
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for owner, name in ((preparation, "write_manifest"), (Journal, "remove")):
+    for owner, name in ((builder, "write_manifest"), (Journal, "remove")):
         folder = tmp_path / name
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, killed)
             with pytest.raises(KeyboardInterrupt):
-                prepare_set(plan(tree), folder)
+                build_set(plan(tree), folder)
         assert (folder / "images.npy").exists()
-        prepare_set(plan(tree), folder)
+        build_set(plan(tree), folder)
         assert content(folder) == content(whole)
 
 
 def test_several_processes_stop_together(tree: Path, whole: Path, tmp_path: Path) -> None:
     folder = interrupt(tree, tmp_path, 2, workers=2)
     assert finished_cases(folder) == (2, 6)
-    prepare_set(plan(tree), folder)
+    build_set(plan(tree), folder)
     assert content(folder) == content(whole)
 
 
@@ -99,7 +99,7 @@ def test_damaged_rows_and_lines_are_made_again(tree: Path, whole: Path, tmp_path
     journal = folder / "journal.part"
     journal.write_text(journal.read_text()[:-30])  # the fourth case was cut short
     steps: list[int] = []
-    prepare_set(plan(tree), folder, progress=lambda done, _: steps.append(done))
+    build_set(plan(tree), folder, progress=lambda done, _: steps.append(done))
     assert steps == [3, 4, 5, 6]
     assert content(folder) == content(whole)
 
@@ -108,13 +108,13 @@ def test_damaged_rows_and_lines_are_made_again(tree: Path, whole: Path, tmp_path
 def test_other_parameters_are_refused_and_told(tree: Path, whole: Path, tmp_path: Path, finished: bool) -> None:
     folder = whole if finished else interrupt(tree, tmp_path / "part")
     with pytest.raises(ScopeRegError, match=r"size \(16 there, 24 now\)") as caught:
-        prepare_set(plan(tree, size=24), folder)
+        build_set(plan(tree, size=24), folder)
     assert "fresh=True" in caught.value.fix
     assert "output=" in caught.value.fix
     with pytest.raises(ScopeRegError, match=r"labels \(True there, False now\)"):
-        prepare_set(plan(tree, labels=False), folder)
+        build_set(plan(tree, labels=False), folder)
     if not finished:
-        volumes = prepare_set(plan(tree, size=24, labels=False), folder, fresh=True)
+        volumes = build_set(plan(tree, size=24, labels=False), folder, fresh=True)
         assert (volumes.shape, volumes.labels) == ((FRAMES, 24, 24), None)
         assert not list(folder.glob("*.part"))
         assert not (folder / "labels.npy").exists()
@@ -125,21 +125,21 @@ def test_other_files_are_refused_and_told(tmp_path: Path, finished: bool) -> Non
     root = write_tree(tmp_path / "tree", 4)
     folder = tmp_path / "set"
     if finished:
-        prepare_set(plan(root), folder)
+        build_set(plan(root), folder)
     else:
         interrupt(root, folder)
     write_case(root, 2)  # other noise
     with pytest.raises(ScopeRegError, match=r"changed since.*patient0002"):
-        prepare_set(plan(root), folder)
+        build_set(plan(root), folder)
     write_case(root, 9)
     with pytest.raises(ScopeRegError, match="patient0009_4CH"):
-        prepare_set(plan(root), folder)
-    assert len(prepare_set(plan(root), folder, fresh=True)) == 5
+        build_set(plan(root), folder)
+    assert len(build_set(plan(root), folder, fresh=True)) == 5
 
 
 def test_two_at_once_are_kept_apart(tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    making = {**preparation.parameters(plan(tree)), "cases": [case.name for case in plan(tree).cases]}
+    making = {**builder.parameters(plan(tree)), "cases": [case.name for case in plan(tree).cases]}
     with Journal.open(tmp_path, making), pytest.raises(ScopeRegError, match="another process"):
-        prepare_set(plan(tree), tmp_path)
-    assert len(prepare_set(plan(tree), tmp_path)) == 6
+        build_set(plan(tree), tmp_path)
+    assert len(build_set(plan(tree), tmp_path)) == 6

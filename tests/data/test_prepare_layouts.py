@@ -13,10 +13,10 @@ import torch
 from camus_trees import FLIPPED, RNG, write_image
 
 from scopereg.cli import main
+from scopereg.data.builder import build_set
 from scopereg.data.camus import load_camus, plan_camus
 from scopereg.data.folder import plan_folder
 from scopereg.data.muregpro import load_muregpro, plan_muregpro
-from scopereg.data.preparation import prepare_set
 from scopereg.data.store import open_set
 from scopereg.errors import ScopeRegError
 
@@ -38,7 +38,7 @@ def test_a_folder_of_thin_volumes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert set(facts["sha256"]) | set(facts.get("left_out", {})) == {"pm10", "pm15", "pm20", "pm25"}
     write_image(tmp_path / "own/c_seg.nii.gz", np.zeros((8, 96, 96), np.uint8), (1.0, 1.0, 1.0), FLIPPED)
     with pytest.raises(ScopeRegError, match="labels are LAS, their volume is LPS"):
-        prepare_set(plan_folder(tmp_path / "own"), tmp_path / "other")
+        build_set(plan_folder(tmp_path / "own"), tmp_path / "other")
 
 
 def test_both_halves_of_muregpro(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_both_halves_of_muregpro(tmp_path: Path) -> None:
         name = f"case00000{number}.nii.gz"
         write_image(tmp_path / "tree/train/us_images" / name, fan.astype(np.uint8), [0.8] * 3)
         write_image(tmp_path / "tree/train/us_labels" / name, np.ones((6, 88, 118, 81), np.uint8), [0.8] * 3 + [1.0])
-    volumes = prepare_set(plan_muregpro(tmp_path / "tree"), tmp_path / "set", workers=2)
+    volumes = build_set(plan_muregpro(tmp_path / "tree"), tmp_path / "set", workers=2)
     assert volumes.cases == ("case000001a", "case000001b", "case000002a", "case000002b")
     assert volumes.patients == ("case000001", "case000001", "case000002", "case000002")
     assert torch.equal(volumes.images[:2], volumes.images[2:])
@@ -81,7 +81,7 @@ def test_real_camus_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with np.load(SHARED / "camus_stills.npz") as file:
         data = {name: file[name][:2] for name in file.files}
     script.write_layout(data, tmp_path / "layout", 2)
-    volumes = prepare_set(plan_camus(tmp_path / "layout"), tmp_path / "set", workers=2)
+    volumes = build_set(plan_camus(tmp_path / "layout"), tmp_path / "set", workers=2)
     assert (len(volumes), volumes.shape) == (2, (32, 128, 128))
     assert volumes.sha256() == load_camus(tmp_path / "layout").sha256()
     assert volumes.facts["orientation"] == {"images": "LPS", "labels": "LPS", "expected": "LPS"}
@@ -92,7 +92,7 @@ def test_real_prostates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     script = script_of("muregpro_from_trus.py", monkeypatch)
     monkeypatch.setattr(sys, "argv", ["script", str(tmp_path / "layout"), "--cases", "2"])
     script.main()
-    volumes = prepare_set(plan_muregpro(tmp_path / "layout"), tmp_path / "set", workers=2)
+    volumes = build_set(plan_muregpro(tmp_path / "layout"), tmp_path / "set", workers=2)
     assert (len(volumes), volumes.facts["probe_end"]) == (4, "high")
     for path in (tmp_path / "layout").rglob("case000001.nii.gz"):
         path.unlink()

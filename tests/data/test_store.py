@@ -117,7 +117,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScopeRegError, match="missing"):
         open_set(tmp_path)
     images.write_bytes(whole)
-    for broken, words in (("{", "cannot be read"), ("[]", "format"), ('{"format": "other"}', "other")):
+    for broken, words in (("{", "not the JSON"), ("[]", "not a mapping"), ('{"format": "other"}', "other")):
         manifest.write_text(broken)
         with pytest.raises(ScopeRegError, match=words):
             open_set(tmp_path)

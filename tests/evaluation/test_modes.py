@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -82,3 +84,11 @@ def test_unknown_names_are_told_with_networks_and_methods() -> None:
         modes_of(["scope-rge"])
     assert "dreamreg" in told.value.fix
     assert "simpleitk-mi" in told.value.fix
+
+
+def test_where_a_library_is_missing_methods_are_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scopereg.registration.method", None)  # as where safetensors is not installed
+    with pytest.raises(ScopeRegError, match="unknown method 'universal'") as told:
+        modes_of(["universal"])
+    assert "need scopereg.registration.method, which is not installed" in told.value.fix
+    assert modes_of(["eureg"]) == [Mode("eureg", "forward")]

@@ -21,9 +21,9 @@ from scopereg.cli import main
 ray = pytest.importorskip("ray")
 
 Write = Callable[..., Path]
-ARM = "cross-attention-heads"  # the quickest to train
-RUN = f"{ARM}-paper-fold0-pm3"
-METHODS: dict[str, Any] = {"identity": None, ARM: {"batch": 4, "frames_per_volume": 2, "validate_every": 2}}
+VARIANT = "cross-attention-heads"  # the quickest to train
+RUN = f"{VARIANT}-paper-fold0-pm3"
+METHODS: dict[str, Any] = {"identity": None, VARIANT: {"batch": 4, "frames_per_volume": 2, "validate_every": 2}}
 STEPS = 14  # of 8 epochs
 
 
@@ -99,7 +99,7 @@ def test_a_lost_worker_is_replaced_and_its_training_goes_on(
     with (output / "tables" / "main.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["protocol"], row["method"]) for row in rows] == [
-        (protocol, method) for protocol in ("honest", "paper") for method in ("identity", ARM)
+        (protocol, method) for protocol in ("honest", "paper") for method in ("identity", VARIANT)
     ]
 
 
@@ -173,3 +173,50 @@ def test_where_there_is_no_cluster_or_no_ray_it_is_said_at_once(
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert said in ended.stderr
+
+
+LISTENING = """
+import os, sys
+from pathlib import Path
+from scopereg.grid.cluster import _cluster, ray
+with _cluster(None):
+    @ray.remote
+    def told():
+        return os.environ.get("RAY_AUTH_MODE"), len(os.environ.get("RAY_AUTH_TOKEN", ""))
+    print(*ray.get(told.remote()))
+    sockets = {}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target, pid = os.readlink(link), int(link.parts[2])
+            if target.startswith("socket:") and os.getpgid(pid) == os.getpgid(0):
+                sockets[target[8:-1]] = pid
+        except OSError:
+            pass
+    for family in ("tcp", "tcp6"):
+        for line in Path("/proc/net", family).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in sockets:
+                print("listens", words[1].partition(":")[0])
+print("left", "RAY_AUTH_TOKEN" in os.environ)
+"""
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell who listens")
+def test_a_cluster_of_its_own_listens_on_loopback_and_asks_for_a_token() -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LISTENING],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=kept,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *lines, last = done.stdout.splitlines()
+    assert (first, last) == ("token 64", "left False")
+    places = {line.split()[1] for line in lines if line.startswith("listens")}
+    assert places
+    assert places <= LOOPBACK

@@ -18,8 +18,8 @@ from small_grids import SECONDS, Write, grid, rows_of, written
 def test_a_killed_grid_goes_on_where_it_was(
     write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arm = {"batch": 4, "frames_per_volume": 2, "validate_every": 2}
-    plan = write_plan(methods={"identity": None, "cross-attention-heads": arm}, epochs=8)  # 14 steps
+    variant = {"batch": 4, "frames_per_volume": 2, "validate_every": 2}
+    plan = write_plan(methods={"identity": None, "cross-attention-heads": variant}, epochs=8)  # 14 steps
     command = [sys.executable, "-m", "scopereg", "grid", str(plan), "--data", str(data), "-o", str(output)]
     driver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     folder = output / "runs" / "cross-attention-heads-paper-fold0-pm3"
@@ -48,8 +48,8 @@ def test_a_killed_grid_goes_on_where_it_was(
 def test_ctrl_c_ends_a_grid_in_good_order(
     write_plan: Write, data: Path, output: Path, wait_for: Callable[..., Any]
 ) -> None:
-    arm = {"batch": 4, "validate_every": 2}
-    plan = write_plan(methods={"cross-attention-heads": arm, "identity": None}, epochs=200)
+    variant = {"batch": 4, "validate_every": 2}
+    plan = write_plan(methods={"cross-attention-heads": variant, "identity": None}, epochs=200)
     command = [sys.executable, "-m", "scopereg", "grid", str(plan), "--data", str(data), "-o", str(output)]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for((output / "runs" / "cross-attention-heads-paper-fold0-pm3" / "last.ckpt").exists)

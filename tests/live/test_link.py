@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +16,7 @@ from peers import QUICK, Listening, garbage, giant, kill, wrong_crc
 from scopereg.live import link as link_module
 from scopereg.live.exchange import Counters
 from scopereg.live.link import Link, LinkLostError
-from scopereg.live.messages import pack, string_message, text_of
+from scopereg.live.messages import LARGEST_BODY, pack, string_message, text_of
 
 Ends = tuple[Link, socket.socket, Counters]
 
@@ -190,3 +192,19 @@ def test_small_messages_do_not_wait_for_more(ends: Ends) -> None:
     assert link._in.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     # Linux doubles what it is told; what it would choose by itself holds dozens of frames of the past.
     assert link._in.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * link_module.SEND_BUFFER
+
+
+def test_memory_is_taken_as_a_body_comes_and_not_because_a_header_says_so(hasty: Ends) -> None:
+    """64 MB announced, 3 sent."""
+    link, far, _ = hasty
+    header = pack("IMAGE", "Image", b"")[:42] + struct.pack(">QQ", LARGEST_BODY, 0)
+    sender = threading.Thread(target=far.sendall, args=(header + bytes(3 * 10**6),))
+    tracemalloc.start()
+    try:
+        sender.start()
+        with pytest.raises(LinkLostError, match="no more of a message"):
+            link.receive(1.0)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 10**6
+    finally:
+        tracemalloc.stop()
+        sender.join()

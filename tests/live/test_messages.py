@@ -311,6 +311,31 @@ def test_other_kinds_have_no_content() -> None:
     assert read(pack("POLYDATA", "Mesh", b"\x00" * 99)).content is None
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "what"),
+    [
+        (5, 0, "world are 3, 2, 0"),  # pyigtl takes any other number for LPS
+        (5, 3, "world are 3, 2, 3"),
+        (4, 7, "world are 3, 7, 1"),  # and for big endian
+        (3, 9, "world are 9, 2, 1"),
+        (2, 0, "take 0 bytes, and 54 came"),
+        (2, 2, "take 108 bytes, and 54 came"),
+        (7, 5, "take 30 bytes, and 54 came"),
+    ],
+)
+def test_an_image_that_does_not_say_what_it_is_is_refused(at: int, value: int, what: str) -> None:
+    body = bytearray(image_message(Frame(PIXELS[0] / 255, 0.5))[HEADER_BYTES:])
+    body[at] = value
+    with pytest.raises(MessageError, match=what):
+        read(pack("IMAGE", "Image", bytes(body)))
+
+
+def test_a_text_that_is_cut_off_is_refused() -> None:
+    body = string_message("hello")[HEADER_BYTES:]
+    with pytest.raises(MessageError, match="of 5 letters 3 came"):
+        read(pack("STRING", "Text", body[:-2]))
+
+
 # --- whatever else ---
 
 

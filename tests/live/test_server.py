@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from scopereg.live.messages import (
     text_of,
     transform_message,
 )
-from scopereg.live.server import MOST_CLIENTS, Server
+from scopereg.live.server import MOST_CLIENTS, PROOF_BYTES, Server
 
 Connect = Callable[[int], pyigtl.OpenIGTLinkClient]
 
@@ -175,8 +176,45 @@ def test_it_answers_who_asks_and_speaks_up_in_silence() -> None:
         assert read_header(_exactly(client, 58)).kind == "STATUS"
 
 
-def test_too_many_clients_are_turned_away(server: Server) -> None:
+def test_eight_idle_clients_keep_nobody_out(server: Server) -> None:
+    """Before, who came next waited for 25 s, until the system held back no more for those that read nothing."""
+    with ExitStack() as stack:
+        idle = [stack.enter_context(bare(server)) for _ in range(MOST_CLIENTS)]
+        assert wait_until(lambda: server.client_count == MOST_CLIENTS)
+        got: list[Message] = []
+        stack.enter_context(Connection(server.host, server.port, got.append, timing=QUICK))
+        assert wait_until(lambda: idle[0].recv(10) == b"")  # the first that came
+        server.send([string_message("hello")])
+        assert wait_until(lambda: [text_of(message) for message in got] == ["hello"])
+        assert server.client_count == MOST_CLIENTS
+        assert (server.counters["replaced"], server.counters["turned_away"]) == (1, 0)
+
+
+def test_300_idle_clients_do_not_take_the_place_of_one_that_reads(server: Server) -> None:
+    image = image_message(Frame(np.zeros((480, 640), np.float32), 0.5))
+    seen: list[float] = []
+    with (
+        ExitStack() as stack,
+        Connection(server.host, server.port, lambda m: seen.append(m.header.time_s), timing=QUICK),
+    ):
+        for count in range(1, PROOF_BYTES // len(image) + 2):
+            server.send([image])
+            assert wait_until(lambda: len(seen) == count)  # noqa: B023
+        for _ in range(300):
+            stack.enter_context(bare(server))
+        for number in range(1, 21):
+            server.send([string_message("on", time_s=float(number))])
+            assert wait_until(lambda: seen[-1] == float(number))  # noqa: B023
+        assert seen[-20:] == [float(number) for number in range(1, 21)]
+        assert wait_until(lambda: server.counters["replaced"] >= 300 - MOST_CLIENTS)
+        assert server.client_count <= MOST_CLIENTS
+
+
+def test_clients_that_are_there_are_not_replaced(server: Server) -> None:
     clients = [bare(server) for _ in range(MOST_CLIENTS)]
+    for client in clients:
+        client.sendall(request_status())
+        assert read_header(_exactly(client, 58)).kind == "STATUS"
     assert wait_until(lambda: server.client_count == MOST_CLIENTS)
     with bare(server) as too_many:
         assert too_many.recv(10) == b""

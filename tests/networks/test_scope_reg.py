@@ -25,7 +25,7 @@ PARAMETERS = {
 }
 
 
-ARMS = tuple(name for name in names() if recipe(name).objective is None)  # baselines have files of their own
+VARIANTS = tuple(name for name in names() if recipe(name).objective is None)  # baselines have files of their own
 
 
 def images(batch: int, *shape: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 # shapes
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("shape", [(16, 24, 32), (9, 17, 30), (1, 8, 8)])
 def test_any_shape_and_batch(name: str, shape: tuple[int, int, int]) -> None:
     with torch.no_grad():
@@ -308,7 +308,7 @@ def test_the_published_form_gives_the_same_gradients() -> None:
         assert torch.allclose(first, gradients[1][name], rtol=1e-3, atol=1e-4 * float(first.abs().max())), name
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_the_pose_loss_alone_reaches_every_parameter(name: str) -> None:
     torch.manual_seed(0)
     made = create(name).train()
@@ -329,7 +329,7 @@ def test_training_works_after_an_evaluation_in_inference_mode() -> None:
     assert made.decoder.coordinate_scan.log_decay.grad is not None
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_networks_of_other_precision_give_about_the_same(name: str, dtype: torch.dtype) -> None:
     inputs = images(2, 16, 24, 32)
@@ -342,6 +342,7 @@ def test_networks_of_other_precision_give_about_the_same(name: str, dtype: torch
     assert (plain.translation - cast.translation).abs().max() < 0.1
 
 
+@pytest.mark.unchecked_shapes
 def test_images_of_whole_numbers_and_unknown_options_are_refused() -> None:
     slices, volumes = images(1, 8, 16, 16)
     with pytest.raises(ScopeRegError, match="floating-point"):
@@ -352,6 +353,7 @@ def test_images_of_whole_numbers_and_unknown_options_are_refused() -> None:
         create("scope-reg", nrom="batch")
 
 
+@pytest.mark.unchecked_shapes
 def test_only_networks_that_the_paper_describes_have_a_published_form() -> None:
     for name in ("tri-plane", "ssvf-heads"):
         with pytest.raises(ScopeRegError, match="no published form"):

@@ -44,11 +44,11 @@ class PreparedDifferences:
         slopes = torch.stack([torch.gradient(volume, dim=axis)[0] for axis in (2, 1, 0)])  # along x, y, z
         self.channels, self.iterations = torch.cat([volume[None], slopes]), iterations
 
-    def stages(self, frames: Tensor, seen: Tensor) -> Iterator[DifferencesStage]:
-        yield DifferencesStage(self.channels, frames, seen, self.iterations)
+    def compare(self, frames: Tensor, seen: Tensor) -> Iterator[DifferencesComparison]:
+        yield DifferencesComparison(self.channels, frames, seen, self.iterations)
 
 
-class DifferencesStage:
+class DifferencesComparison:
     longest_step, last_step = 2.0, 0.01
 
     def __init__(self, channels: Tensor, frames: Tensor, seen: Tensor, iterations: int) -> None:

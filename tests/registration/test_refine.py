@@ -154,16 +154,16 @@ def test_the_slope_is_that_of_the_merit() -> None:
     seen = torch.ones(1, 64, 64)
     seen[:, :8] = 0
     start = VoxelPoses(START.rotation[:1], START.translation[:1])
-    (stage,) = grey.stages(frames()[:1], seen)
+    (comparison,) = grey.compare(frames()[:1], seen)
     trust = 1 / grey.options.spread**2
     here = compose_poses(start, poses((0.2, -0.1, 0.15, 0.1, 0.2, -0.1)))
-    slope = _with_start(stage, start, here, trust).slope[0]
+    slope = _with_start(comparison, start, here, trust).slope[0]
     wanted = []
     for axis in range(6):
         step = torch.zeros(1, 6)
         step[0, axis] = 0.05
-        there = (moved(here, sign * step, stage.lever) for sign in (1, -1))
-        up, down = (_with_start(stage, start, place, trust).merit for place in there)
+        there = (moved(here, sign * step, comparison.lever) for sign in (1, -1))
+        up, down = (_with_start(comparison, start, place, trust).merit for place in there)
         wanted.append(float(up - down) / -0.1)
     numeric = torch.tensor(wanted)
     assert torch.nn.functional.cosine_similarity(slope, numeric, dim=0) > 0.98

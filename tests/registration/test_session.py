@@ -19,7 +19,7 @@ from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.model import Registrar
-from scopereg.registration.session import Session
+from scopereg.registration.session import Session, evidence_over
 
 SHAPE = (32, 64, 64)
 
@@ -179,6 +179,22 @@ def test_empty_images_and_thick_slices_are_refused(echo: Registrar, patients: li
         session.register(Frame(torch.zeros(64, 64), spacing_mm=0.6))
     with pytest.raises(ScopeRegError, match="isotropic"):
         echo.prepare(Volume(patients[0].volume.array, (0.5, 0.5, 2.0)))
+
+
+def test_evidence_lies_over_the_frame() -> None:
+    """A frame twice as wide as the volume's planes was seen in its middle only, a small one has a border."""
+    window = Volume(np.zeros((8, 64, 64), np.float32), 1.0)
+    seen = torch.arange(64.0).reshape(8, 8) + 1
+    same = evidence_over(Frame(torch.zeros(64, 64), 1.0), seen, window)
+    assert torch.allclose(same, seen)
+    wide = evidence_over(Frame(torch.zeros(64, 128), 1.0), seen, window)
+    assert wide.shape == (8, 16)
+    assert torch.allclose(wide[:, 4:12], seen)
+    assert wide[:, :3].abs().max() == 0
+    small = evidence_over(Frame(torch.zeros(64, 64), 0.5), seen, window)
+    assert torch.allclose(small, seen[2:6, 2:6])
+    odd = evidence_over(Frame(torch.zeros(20, 30), (0.7, 1.3)), seen, window)
+    assert odd.shape == (3, 3)
 
 
 @pytest.mark.gpu

@@ -11,14 +11,22 @@ import pytest
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.registration.result import Result
 from scopereg.registration.track import Step, is_track, read_track, write_track
 
 POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
+
+
+def result_of(reason: str, expected_mm: float, ok: bool, belongs: bool | None = None) -> Result:
+    told = {"expected_mm": expected_mm, "ok": ok, "belongs": belongs, "reason": reason}
+    return Result(POSE, "echo network", 20.0, 0.5, **told)  # type: ignore[arg-type]
+
+
 STEPS = [
-    Step(0, 'a "b", c.mha', 0, 0.25, "found", "", POSE, POSE, 1.25, True, 0.5, 20.0, "echo network", 0.125, 1.5, 1.75),
+    Step(0, 'a "b", c.mha', 0, 0.25, "found", "", result_of("", 1.25, True), POSE, 0.125, 1.5, 1.75),
     Step(1, 'a "b", c.mha', 1, 0.5, "unreadable", "no picture,\nno pose"),
-    Step(2, 'a "b", c.mha', 2, 0.75, "carried", "away", POSE, None, 2.5, False, belongs=False),
-    Step(3, 'a "b", c.mha', 3, 1.0, "followed", "too likely", POSE, None, 8.5, False, belongs=True),
+    Step(2, 'a "b", c.mha', 2, 0.75, "carried", "away", result_of("away", 2.5, False, belongs=False)),
+    Step(3, 'a "b", c.mha', 3, 1.0, "followed", "too likely", result_of("too likely", 8.5, False, belongs=True)),
 ]
 
 
@@ -31,8 +39,10 @@ def test_steps_come_back(tmp_path: Path) -> None:
             assert (one is None) == (other is None)
             if one is not None:
                 np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-9)
-        plain = [repr(replace(each, pose=None, alone=None)) for each in (found, step)]  # NaN is not equal to itself
+        plain = [repr(replace(each, result=None, alone=None)) for each in (found, step)]  # NaN is not equal to itself
         assert plain[0] == plain[1]
+        results = [each.result and repr(replace(each.result, pose=POSE)) for each in (found, step)]
+        assert results[0] == results[1]
     assert math.isnan(read_track(path)[1].error_mm)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -48,6 +49,16 @@ def test_page_is_balanced_and_holds_everything_itself(tmp_path: Path) -> None:
     assert parser.open == []
     assert parser.links
     assert all(link.startswith("data:") for link in parser.links)
+
+
+def test_every_colour_is_the_page_s_own_in_the_dark_in_the_light_and_in_print() -> None:
+    page = build().html()
+    used = set(re.findall(r"var\((--[\w-]+)\)", page))
+    dark, light, printed = re.findall(r":root \{ color-scheme:(dark|light); ([^}]*)\}", page)
+    assert (dark[0], light[0], printed[0]) == ("dark", "light", "light")
+    names = [set(re.findall(r"(--[\w-]+):", colours)) for _, colours in (dark, light, printed)]
+    assert used <= names[0] == names[1] == names[2]
+    assert dark[1] != light[1]
 
 
 def test_text_is_escaped() -> None:

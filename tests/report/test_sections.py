@@ -15,6 +15,7 @@ import pytest
 from scopereg.cli import main
 from scopereg.evaluation.results import FrameResult, ResultsFile, group_results, write_results
 from scopereg.geometry import Pose
+from scopereg.registration.result import Result
 from scopereg.registration.track import Step, write_track
 from scopereg.report.adaptation_section import find_pairs
 
@@ -106,8 +107,9 @@ def steps() -> list[Step]:
     errors = [1.0, 2.0, 1.0, 4.0, 9.0, 1.5]
     return [
         Step(
-            row, "sweep.mha", row, row / 10, state, "" if row != 4 else 'it looks "like" nothing', pose, pose,
-            expected_mm=1.5, ok=state != "lost", method="echo network", error_mm=error, alone_error_mm=error + 0.5,
+            row, "sweep.mha", row, row / 10, state, "" if row != 4 else 'it looks "like" nothing',
+            Result(pose, "echo network", math.nan, math.nan, expected_mm=1.5, ok=state != "lost"), pose,
+            error_mm=error, alone_error_mm=error + 0.5,
         )
         for row, (state, error) in enumerate(zip(states, errors, strict=True))
     ]  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from scopereg import networks
 from scopereg.data.examples import case_examples
 from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import save_set
@@ -22,6 +23,7 @@ from scopereg.training import task as tasks
 from scopereg.training import worlds
 from scopereg.training.fitting import MODEL, Machine, train_worlds
 from scopereg.training.presets import preset
+from scopereg.training.settings import TrainSettings
 from scopereg.training.worlds import STAGES, WorldSource, as_registered, grid_facts, stored_phantoms
 
 SHAPES = (((16, 32, 32), 0.5), ((24, 32, 40), 0.5))
@@ -110,6 +112,29 @@ def test_a_run_ends_with_weights_that_tell_the_sizes_they_know(
 def test_an_interrupted_run_goes_on_bit_by_bit(
     whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    resumed = killed_and_resumed(SETTINGS, tmp_path, monkeypatch)
+    assert resumed["progress"]["step"] == whole[1]["progress"]["step"] == 6
+    assert_same_weights(whole[0], tmp_path)
+
+
+def test_the_fine_stage_learns_from_starts_drawn_in_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resumed, it draws what it would have drawn; it is measured on frames that lie as near as its starts."""
+    settings = replace(
+        preset("fast", "fine-stage", "worlds"), epochs=1, batch=4, frames_per_volume=2, curriculum=8, validate_every=4
+    )
+    task = tasks.worlds_task(settings, RANGES)
+    assert task.magnitude == networks.recipe("fine-stage").start_within
+    measured = task.validation(CPU).frames
+    assert measured is not None
+    assert 0.5 * task.magnitude < measured.translation.abs().max() <= task.magnitude
+    run = train_worlds(settings, tmp_path / "whole", ranges=RANGES, quiet=True)
+    resumed = killed_and_resumed(settings, tmp_path / "part", monkeypatch)
+    assert resumed["progress"]["step"] == run["progress"]["step"] == 6
+    assert_same_weights(tmp_path / "whole", tmp_path / "part")
+
+
+def killed_and_resumed(settings: TrainSettings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a run returns that is gone on with after it died at its sixth draw."""
     original = WorldSource.draw
 
     def killed(self: WorldSource, index: int):  # type: ignore[no-untyped-def]
@@ -119,11 +144,13 @@ def test_an_interrupted_run_goes_on_bit_by_bit(
 
     monkeypatch.setattr(WorldSource, "draw", killed)
     with pytest.raises(RuntimeError, match="killed"):
-        train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
+        train_worlds(settings, folder, ranges=RANGES, quiet=True)
     monkeypatch.setattr(WorldSource, "draw", original)
-    resumed = train_worlds(SETTINGS, tmp_path / "part", ranges=RANGES, quiet=True)
-    assert resumed["progress"]["step"] == whole[1]["progress"]["step"] == 6
-    one, two = (load_network(folder / MODEL).state_dict() for folder in (whole[0], tmp_path / "part"))
+    return train_worlds(settings, folder, ranges=RANGES, quiet=True)
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    one, two = (load_network(folder / MODEL).state_dict() for folder in (first, second))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import json
 import math
+import operator
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +106,7 @@ def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool |
     result = Result(pose, "x", 1.0, 0.5, ok=False, confidence=0.0, expected_mm=8.5, belongs=belongs)
     found = Row(Task(Path("f.png"), "f.png", "f"), result)
     write_table([found], tmp_path / "poses.csv", ".tfm")
-    step = Step(0, "f.png", 0, 0.0, "carried", "away", pose, expected_mm=8.5, ok=False, belongs=belongs)
+    step = Step(0, "f.png", 0, 0.0, "carried", "away", result)
     write_track([step], tmp_path / "track.csv")
     for finished in read_results([tmp_path]):
         assert finished.result().belongs is belongs
@@ -167,18 +173,18 @@ def test_a_result_whose_images_are_gone_leaves_the_last_on_the_screen(done: Path
 
 def test_the_verb_serves_until_it_is_ended(done: Path) -> None:
     words = ["view", str(done / "json"), "--data", str(done / "images"), "--port", "0", "--no-open"]
-    running = subprocess.Popen([sys.executable, "-m", "scopereg", *words], stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        line = running.stdout.readline()
-        assert line.startswith("viewer  http://127.0.0.1:")
-        with urllib.request.urlopen(line.split()[1] + "api/state", timeout=20) as answer:
-            assert json.load(answer)["mode"] == "view"
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(20) == 0
-    finally:
-        running.kill()
-        running.wait()
+    command = [sys.executable, "-m", "scopereg", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            assert line.startswith("viewer  http://127.0.0.1:")
+            with urllib.request.urlopen(line.split()[1].replace("?", "api/state?"), timeout=20) as answer:
+                assert json.load(answer)["mode"] == "view"
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(20) == 0
+        finally:
+            running.kill()
 
 
 def test_the_verb_says_what_is_missing(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,3 +199,95 @@ def test_the_verb_writes_one_page(done: Path, tmp_path: Path) -> None:
     words = ["view", str(done / "json" / "pose0.json"), "--data", str(done / "images"), "--save", str(page)]
     assert cli.main(words) == 0
     assert "f0.png" in page.read_text()
+
+
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    0.5,
+    -1e308,
+    "",
+    "x",
+    "\x00",
+    "*",
+    "..",
+    "/dev/zero",
+    "a/../../b",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+)
+ODD_TEXTS = ("NaN", "1e999", "[" * 5000, "9" * 5000, '"\\ud800"')
+
+
+def places_in(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where values stand in what JSON holds."""
+    yield place
+    for key, value in (
+        content.items() if isinstance(content, dict) else enumerate(content if isinstance(content, list) else ())
+    ):
+        yield from places_in(value, (*place, key))
+
+
+def test_whatever_stands_in_a_result_is_shown_or_refused(done: Path, tmp_path: Path) -> None:
+    """Every value of one, replaced by something odd or left out: nothing but a ScopeRegError is raised."""
+    whole = (done / "json" / "pose0.json").read_text()
+    path, refused = tmp_path / "odd.json", 0
+    images = Images((done / "images",))
+    texts = []
+    for place in places_in(json.loads(whole)):
+        if place:
+            left_out = json.loads(whole)
+            holder = functools.reduce(operator.getitem, place[:-1], left_out)
+            del holder[place[-1]]
+            texts.append(json.dumps(left_out))
+        for odd in (*map(json.dumps, ODD), *ODD_TEXTS):
+            if not place:
+                texts.append(odd)
+                continue
+            marked = json.loads(whole)
+            functools.reduce(operator.getitem, place[:-1], marked)[place[-1]] = "HERE"
+            texts.append(json.dumps(marked).replace('"HERE"', odd))
+    for text in texts:
+        path.write_text(text)
+        try:
+            shown = FinishedShow(read_results([path]), images)
+            json.dumps(shown.state(), allow_nan=False)
+            unpack(shown.packet()[1])
+        except ScopeRegError:
+            refused += 1
+    assert 300 < refused < len(texts)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../f0.png", "a/../../f0.png", "", ".", "*", "f\x00"])
+def test_a_result_names_files_below_the_folders_and_no_others(done: Path, tmp_path: Path, name: str) -> None:
+    record = json.loads((done / "json" / "pose0.json").read_text())
+    record["frame"]["file"] = name
+    (tmp_path / "pose.json").write_text(json.dumps(record))
+    table = (done / "batch" / "poses.csv").read_text().replace("f0.png", name.replace("\x00", "\x01"))
+    (tmp_path / "poses.csv").write_text(table)
+    images = Images(
+        (done / "images", done / "images" / "frames"), done / "images" / "volume.nii.gz", spacing_mm=(0.5, 0.6)
+    )
+    for path in ("pose.json", "poses.csv"):
+        with pytest.raises(ScopeRegError):
+            read_results([tmp_path / path])[0].open(images)
+
+
+def test_tables_with_odd_cells_are_shown_or_refused(done: Path, tmp_path: Path) -> None:
+    with (done / "batch" / "poses.csv").open(newline="") as file:
+        header, first, *_ = list(csv.reader(file))
+    images = Images((done / "images" / "frames",), done / "images" / "volume.nii.gz", spacing_mm=(0.5, 0.6))
+    path = tmp_path / "poses.csv"
+    for column in range(len(header)):
+        for odd in ("", "x", "nan", "inf", "-1", "1e308", "9" * 5000, "\x01", "=1+1", '"', "[]"):
+            row = [*first[:column], odd, *first[column + 1 :]]
+            with path.open("w", newline="") as file:
+                csv.writer(file).writerows([header, row])
+            with suppress(ScopeRegError):
+                shown = FinishedShow(read_results([path]), images)
+                json.dumps(shown.state(), allow_nan=False)

@@ -95,7 +95,7 @@ def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
 
 
 def _check(options: BenchOptions) -> None:
-    """What would spoil every row is told before the first."""
+    """Refuse what would spoil every row before the first is measured."""
     smallest = min(options.resolutions, default=0)
     if smallest < 8:
         raise ScopeRegError(

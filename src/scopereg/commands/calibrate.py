@@ -21,6 +21,7 @@ from scopereg.commands.shared import (
     SkipBad,
     SplitSeed,
 )
+from scopereg.data.registry import ANATOMIES, WORLDS, check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import counting
@@ -151,14 +152,13 @@ def _target(options: CalibrateOptions) -> Path:
 
 def _is_made(name: str, options: CalibrateOptions) -> bool:
     """Whether a dataset is drawn, not read: --data is for what is read, or else for a prepared set of phantoms."""
-    from scopereg.data.phantom.anatomy import ANATOMIES
-    from scopereg.data.worlds.sets import NAME as WORLDS
-
     return name == WORLDS or (name in ANATOMIES and (options.data is None or len(options.dataset) > 1))
 
 
 def _check_datasets(options: CalibrateOptions) -> None:
-    """An error for no dataset, the same twice, or several that would share one folder."""
+    """An error for no dataset, one that nobody knows, the same twice, or several that would share one folder."""
+    for name in options.dataset:
+        check_dataset(name, "DATASET")
     read = [name for name in options.dataset if not _is_made(name, options)]
     if not options.dataset or len(set(options.dataset)) < len(options.dataset) or len(read) > 1:
         raise ScopeRegError(
@@ -186,7 +186,6 @@ def _load(name: str, registrar: Registrar, options: CalibrateOptions) -> Part:
 def _make(
     name: str, registrar: Registrar, options: CalibrateOptions, progress: Callable[[int, int], None]
 ) -> VolumeSet:
-    from scopereg.data.phantom.anatomy import ANATOMIES
     from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.worlds.sets import make_worlds
     from scopereg.registration.working_grid import KnownSizes

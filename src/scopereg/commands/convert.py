@@ -39,7 +39,7 @@ class ConvertOptions:
     output: MaybeFile = None
     """File to write."""
     from_convention: ConventionName = "slicer"
-    """Direction of a .tfm or .h5 file to read; files of scopereg that tell it themselves are believed."""
+    """Direction of a .tfm or .h5 file to read; files of scopereg tell it themselves, and that counts."""
     convention: ConventionName = "slicer"
     """Direction of a .tfm or .h5 file to write."""
     frame: Path | None = None

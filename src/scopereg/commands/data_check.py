@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from scopereg.commands.data_prepare import PrepareOptions
+from scopereg.commands.flags import in_flags
 from scopereg.commands.shared import Positional
+from scopereg.data.registry import DATASETS
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.progress import counting
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 20
 _TITLES = {
-    "camus": "CAMUS as published",
-    "muregpro": "mu-RegPro as published",
     "folder": "a folder of volumes",
     "prepared": "a prepared set",
     "unfinished": "a set whose preparation was interrupted",
@@ -72,7 +73,7 @@ def run(options: CheckOptions) -> int:
 
 
 def _show(report: Report, console: Console) -> None:
-    console.print(f"[bold]{escape(report.path)}: {_TITLES[report.layout]}[/]", soft_wrap=True, highlight=False)
+    console.print(f"[bold]{escape(report.path)}: {_title(report.layout)}[/]", soft_wrap=True, highlight=False)
     table = Table(show_header=False)
     if report.cases:
         table.add_row("cases", f"{report.cases} of {report.patients} patients")
@@ -93,6 +94,10 @@ def _show(report: Report, console: Console) -> None:
     console.print(f"[red]{words}[/]" if report.problems else "[green]no problems[/]")
     if report.proposal is not None:
         _show_proposal(report, console)
+
+
+def _title(layout: str) -> str:
+    return _TITLES.get(layout) or f"{DATASETS[layout].title or layout} as published"
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -162,7 +167,7 @@ def _show_proposal(report: Report, console: Console) -> None:
         "batch": f"{proposal.batch} frames",
     }
     for key, value in values.items():
-        table.add_row(key.removesuffix("_mm"), value, proposal.rules[key])
+        table.add_row(key.removesuffix("_mm"), value, in_flags(proposal.rules[key], PrepareOptions))
     console.print(table)
     for command in _commands(report):
         console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
@@ -175,7 +180,7 @@ def _commands(report: Report) -> list[str]:
         return []
     if report.layout == "prepared":
         name = report.summary["name"]
-        return [_train_command(name if name in ("camus", "muregpro") else "folder", proposal, report.path)]
+        return [_train_command(name if name in DATASETS else "folder", proposal, report.path)]
     grid = f" --shape {' '.join(map(str, proposal.shape))} --spacing-mm {proposal.spacing_mm:g}"
     own = grid if report.layout == "folder" else ""
     skip = " --skip-bad" if report.problems else ""

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from scopereg.data.cases import SetPlan
     from scopereg.data.store import VolumeSet
 
-_OWN_OPTIONS = {  # beside those of every dataset
-    "camus": ("size", "frames", "any_orientation"),
-    "muregpro": ("margin", "probe", "any_orientation"),
-    "folder": ("size", "shape", "spacing_mm", "margin"),
-}
+_OF_DATASETS = (
+    "any_orientation",
+    "frames",
+    "margin",
+    "probe",
+    "shape",
+    "size",
+    "spacing_mm",
+)  # which have use for some
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class PrepareOptions:
 
 
 def run(options: PrepareOptions) -> int:
-    from scopereg.data.preparation import prepare_set
+    from scopereg.data.builder import build_set
     from scopereg.data.store import MANIFEST
     from scopereg.provenance import command_line
 
@@ -78,7 +82,7 @@ def run(options: PrepareOptions) -> int:
     finished = (options.output / MANIFEST).is_file() and not options.fresh
     try:
         with counting("preparing") as progress:
-            volumes = prepare_set(
+            volumes = build_set(
                 plan,
                 options.output,
                 workers=options.workers or usable_cores(),
@@ -96,32 +100,28 @@ def run(options: PrepareOptions) -> int:
 
 def plan_of(options: PrepareOptions) -> SetPlan:
     """What is to be read and how; an option that the dataset has no use for is an error."""
-    from scopereg.data.camus import plan_camus
-    from scopereg.data.datasets import no_path
-    from scopereg.data.folder import plan_folder
-    from scopereg.data.muregpro import plan_muregpro
+    from scopereg.data.registry import DATASETS
 
+    dataset = DATASETS.find(options.dataset, "DATASET")
     if options.path is None:
-        raise no_path(options.dataset, f"scopereg data prepare {options.dataset} FOLDER -o PREPARED")
-    own = _OWN_OPTIONS[options.dataset]
+        raise dataset.no_path()
     given: dict[str, Any] = {}
-    for name in sorted({name for names in _OWN_OPTIONS.values() for name in names}):
+    for name in _OF_DATASETS:
         value = getattr(options, name)
         if value is None or value is False:
             continue
-        if name not in own:
+        if name not in dataset.options:
             flag = "--" + name.replace("_", "-")
             raise ScopeRegError(f"{options.dataset} has no use for it", where=flag, fix="leave it out")
         given[name] = value
     if options.name is not None:
         given["name"] = options.name
-    plans = {"camus": plan_camus, "muregpro": plan_muregpro, "folder": plan_folder}
-    return plans[options.dataset](options.path, labels=options.labels, skip_bad=options.skip_bad, **given)  # type: ignore[operator]
+    return dataset.plan(options.path, labels=options.labels, skip_bad=options.skip_bad, **given)
 
 
 def _tell(volumes: VolumeSet, folder: Path, finished: bool) -> None:
+    from scopereg.data.builder import SPLITS
     from scopereg.data.orientation import unexpected
-    from scopereg.data.preparation import SPLITS
 
     console, facts = Console(soft_wrap=True), volumes.facts
     patients = len(set(volumes.patients))

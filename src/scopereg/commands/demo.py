@@ -64,7 +64,7 @@ class DemoRow:
 
 @dataclass(frozen=True)
 class ProbeSweep:
-    """What was registered: the reference, the frames and where they truly lie."""
+    """Reference, frames, and the true poses of the frames."""
 
     volume: Volume
     frames: list[Frame]
@@ -74,7 +74,7 @@ class ProbeSweep:
 
 @dataclass(frozen=True)
 class MethodRun:
-    """What one method made of the sweep."""
+    """Results and errors of one method."""
 
     method: str
     results: list[Result]
@@ -88,7 +88,7 @@ class MethodRun:
 
     @property
     def within(self) -> str:
-        """How many frames are right, in words."""
+        """Count of frames within the threshold, in words."""
         return f"{sum(row.ok for row in self.rows)} of {len(self.rows)}"
 
 
@@ -295,7 +295,7 @@ def _add_strip(report: Report, sweep: ProbeSweep, found: Pose, index: int, row: 
 
 
 def _difference(frame: Frame, cut: Tensor, seen: Tensor) -> Pixels:
-    """Only where both have a picture: what the volume's own fan left black is no disagreement."""
+    """Difference where both show something: the black outside of the volume's own fan is no disagreement."""
     from scopereg.io.pictures import difference_pixels
 
     return difference_pixels(frame.array, cut, seen & (cut > 0))

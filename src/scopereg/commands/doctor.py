@@ -26,7 +26,10 @@ EXTRAS = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),
 }
-CORE = ("torch", "numpy", "SimpleITK", "pydicom", "pillow", "safetensors", "jaxtyping", "tyro", "rich", "PyYAML")
+CORE = (
+    *("torch", "numpy", "SimpleITK", "pydicom", "pillow", "zlib-ng", "safetensors", "jaxtyping", "tyro", "rich"),
+    "PyYAML",
+)
 
 
 @dataclass(frozen=True)

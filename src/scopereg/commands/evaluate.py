@@ -16,8 +16,8 @@ from rich.table import Table
 from scopereg.commands.flags import renaming
 from scopereg.commands.shared import (
     CamusSize,
-    DatasetName,
     Device,
+    EvaluatedName,
     FirstSeed,
     Folder,
     Positional,
@@ -25,6 +25,7 @@ from scopereg.commands.shared import (
     SkipBad,
     SplitSeed,
 )
+from scopereg.data.registry import ANATOMIES, SWEEP, check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.progress import counting
 from scopereg.registration.settings import DEFAULT
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
 class EvaluateOptions:
     """Locate the frames of a fold with one or more methods and write one CSV row per frame.
 
-    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package by name or a
-    .safetensors file, also one of scopereg adapt; `:2` behind a network lets it look twice and `:wide` from many
-    starts, `+refine` or `+` and a classical method behind any method goes on from its poses. Rows of a calibrated
-    network carry what to expect of the pose. A frame that a classical method cannot locate counts as left where it
-    started. Interrupted runs go on with the same command.
+    Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package by name, or a .safetensors file,
+    also one of scopereg adapt. Behind a network `:2` makes two passes and `:wide` looks from many starts; behind any
+    method `+refine`, or `+` and a classical method, goes on from its poses. Rows of a calibrated network also hold
+    the error to expect and whether the pose is reliable. A frame that a classical method cannot locate counts as left
+    where it started. Interrupted runs resume with the same command.
     """
 
-    dataset: Positional[DatasetName | Literal["sweep"]] = "echo"
+    dataset: Positional[EvaluatedName] = "echo"
     """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
     methods: tuple[str, ...] = ("identity", DEFAULT)
     """Methods to evaluate."""
@@ -90,9 +91,11 @@ def run(options: EvaluateOptions) -> int:
         raise ScopeRegError(
             "nothing to evaluate", where="scopereg evaluate", fix="name at least one method, protocol and magnitude"
         )
+    if options.dataset != SWEEP:
+        check_dataset(options.dataset, "DATASET")
     with renaming({"method": "methods"}):
         chosen = [create(name, options.device) for name in options.methods]  # wrong names before long work
-    if options.dataset == "sweep":
+    if options.dataset == SWEEP:
         paths, title = _sweep(options, chosen)
     else:
         paths, title = _fold(options, chosen)
@@ -145,8 +148,7 @@ def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], 
 
 def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
     """The volumes and their split; phantoms are new patients, so that all of them are a test."""
-    from scopereg.data.datasets import load_dataset
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.datasets import kept_name, load_dataset
     from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.data.splits import Split, split_set
@@ -167,7 +169,14 @@ def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
         return volumes, Split((), (), every, "phantoms that no model was trained on")
     with counting("reading") as progress:
         volumes = load_dataset(
-            options.dataset, options.data, size=options.size, skip_bad=options.skip_bad, progress=progress
+            options.dataset,
+            options.data,
+            size=options.size,
+            skip_bad=options.skip_bad,
+            keep=options.output
+            / "data"
+            / kept_name(options.dataset, options.data, size=options.size, skip_bad=options.skip_bad),
+            progress=progress,
         )
     return volumes, split_set(volumes, options.fold, options.seed)
 

@@ -12,7 +12,7 @@ from scopereg.errors import ScopeRegError
 
 # `name=`, `name=value` or `name=(several, values)` after a space or a bracket: not in the middle of a path.
 _ARGUMENT = re.compile(r"""(?<![^\s(])([a-z][a-z_]*)=(?:\(([^)]*)\)|([\w-]+))?(?![\w({"'])""")
-_SHORTER = {"spacing_mm": "spacing"}  # options with a shorter name than the argument that they become
+_SHORTER = {"spacing_mm": "spacing", "path": "data"}  # options with another name than the argument that they become
 
 
 @contextmanager

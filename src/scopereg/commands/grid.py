@@ -47,6 +47,8 @@ class GridOptions:
     """Make the tables of what is done, and do nothing else."""
     ray: tuple[str, ...] | None = None
     """Run on Ray: --ray alone on this machine, with an ADDRESS on that cluster."""
+    ray_open: bool = False
+    """Let other machines reach the cluster that --ray alone starts; it asks for a token either way."""
     cpus: float | None = None
     """Processor cores of a run on Ray; by default those of the plan, else 1."""
     gpus: float | None = None
@@ -134,7 +136,7 @@ def _do(plan: Plan, runs: Sequence[Run], options: GridOptions) -> list[Outcome]:
         from scopereg.grid.cluster import Share, run_on_ray
 
         share = Share(_given(options, plan, "cpus"), _given(options, plan, "gpus"), options.retries)
-        return run_on_ray(waiting, place, show, _address(options.ray), share)
+        return run_on_ray(waiting, place, show, _address(options.ray), share, open_to_all=options.ray_open)
 
 
 def _check_data(runs: Sequence[Run], data: str | None) -> None:

@@ -22,6 +22,7 @@ from scopereg.commands.shared import (
     ImageReading,
     PageOptions,
     Positional,
+    SearchingMethod,
     VolumeFile,
 )
 from scopereg.data.workers import usable_cores
@@ -67,8 +68,7 @@ class LiveOptions(ImageReading, PageOptions):
     """Begin paused; the page goes on, or step by step."""
     exit_at_end: bool = False
     """End with the replay; by default the last frame stays on the screen until Ctrl-C."""
-    method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    method: SearchingMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume; takes some hundred ms a frame."""
     agreement: Agreement = False

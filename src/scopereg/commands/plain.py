@@ -17,15 +17,16 @@ OneWay = Annotated[Value, "one way"]  # as tyro.conf.FlagCreatePairsOff; no opti
 
 @dataclass(frozen=True)
 class Arg:
-    """Other names of an option, and the sentence that tells what it means."""
+    """Other names of an option, the sentence that tells what it means, and how help shows its value."""
 
     aliases: tuple[str, ...]
     help: str | None
+    metavar: str | None
 
 
-def arg(*, aliases: Sequence[str] = (), help: str | None = None) -> Arg:
-    """As `tyro.conf.arg`, as far as options here use it."""
-    return Arg(tuple(aliases), help)
+def arg(*, aliases: Sequence[str] = (), help: str | None = None, metavar: str | None = None) -> Arg:
+    """Stand-in for `tyro.conf.arg`, as far as options here use it."""
+    return Arg(tuple(aliases), help, metavar)
 
 
 def parse_plainly(options: type[Value], words: Sequence[str], default: Value, prog: str, description: str) -> Value:
@@ -55,7 +56,7 @@ def _add(parser: argparse.ArgumentParser, name: str, hint: Any, default: Any) ->
 
 
 def _values(kind: Any) -> dict[str, Any]:
-    """What argparse is told of the values of a type."""
+    """Arguments of `add_argument` for the values of a type."""
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(kind) in (Union, UnionType):

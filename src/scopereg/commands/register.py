@@ -29,7 +29,7 @@ from scopereg.registration.settings import DEFAULT
 if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.io.cine import Cine
-    from scopereg.registration.batch import Job, Row, Workshop
+    from scopereg.registration.batch import Job, Row, Worker
     from scopereg.registration.reading import Reading
 
 _MEANS = {
@@ -37,7 +37,7 @@ _MEANS = {
     "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
 }
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
-_MOST_NAMED = 20  # frames not to believe, one line each
+_MOST_NAMED = 20  # frames that are not ok, one line each
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     for path in targets.values():
         output_folder(path.parent)
     frame = cine.only(options.index)
-    ready = open_workshop(_job(options, reading, Path()))
+    ready = open_worker(_job(options, reading, Path()))
     console = Console(soft_wrap=True, highlight=False, markup=False)
     volume = ready.locator.volume
     console.print(f"frame   {image_line(frame)}\nvolume  {image_line(volume)}")
@@ -145,12 +145,12 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     return 0
 
 
-def open_workshop(job: Job) -> Workshop:
+def open_worker(job: Job) -> Worker:
     """The volume, prepared; errors speak of the options of this verb."""
-    from scopereg.registration.batch import workshop
+    from scopereg.registration.batch import worker
 
     with renaming(VOLUME):
-        return workshop(job)
+        return worker(job)
 
 
 def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions) -> list[str]:
@@ -247,7 +247,7 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     output_folder(job.folder)
     tasks, bad = gather(options.frame, job)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    ready = open_workshop(job)
+    ready = open_worker(job)
     notes = volume_notes(ready.locator.volume, ready.locator.notes, options)
     console.print(f"volume  {image_line(ready.locator.volume)}")
     print_notes(console, notes)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from scopereg.commands.flags import in_flags
 from scopereg.commands.shared import DatasetName, File, Intersect, Positional, Reference, WithPublished
+from scopereg.data.registry import check_dataset
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 
@@ -44,6 +45,8 @@ def run(options: ReportOptions) -> int:
         raise ScopeRegError(
             "a report is one file that ends in .html", where=f"--output {options.output}", fix="name it so"
         )
+    if options.dataset is not None:
+        check_dataset(options.dataset, "--dataset")
     output_folder(options.output.parent)
     report = report_of(
         options.results,

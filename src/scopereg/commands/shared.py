@@ -1,10 +1,13 @@
-"""What options of several verbs have in common: the words that they take, where output goes, how files are read."""
+"""Options that several verbs share: the words that they take, where output goes, how files are read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
+
+from scopereg.data.registry import ANATOMIES, DATASETS, SWEEP, dataset_names
 
 try:
     from tyro.conf import FlagCreatePairsOff as OneWay
@@ -15,17 +18,26 @@ except ModuleNotFoundError:  # bench and grid run on machines without it
     from scopereg.commands.plain import Positional as Positional
     from scopereg.commands.plain import arg  # type: ignore[no-redef]
 
+
+def one_of(words: Iterable[str]) -> str:
+    """How help shows a choice."""
+    return f"{{{','.join(words)}}}"
+
+
 INTERRUPTED, TERMINATED = 130, 143  # what a shell reports after Ctrl-C and after SIGTERM
 
-AnatomyName = Literal["echo", "prostate", "abdomen"]
 ProtocolName = Literal["honest", "paper"]
-DatasetName = Literal["echo", "prostate", "abdomen", "worlds", "camus", "muregpro", "folder"]
-SourceName = Literal["camus", "muregpro", "folder"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FormatName = Literal["md", "latex", "csv", "all"]
 ConventionName = Literal["slicer", "itk-resample"]
 PoseFormat = Literal["tfm", "h5", "txt", "json", "dcm"]
 PrecisionName = Literal["auto", "float32", "float16", "bfloat16"]
+
+# Words that registries know; those added from outside of the package are known too, so that no parser can tell.
+AnatomyName = Annotated[str, arg(metavar=one_of(ANATOMIES))]
+DatasetName = Annotated[str, arg(metavar=one_of(dataset_names()))]
+EvaluatedName = Annotated[str, arg(metavar=one_of([*dataset_names(), SWEEP]))]
+SourceName = Annotated[str, arg(metavar=one_of(DATASETS))]
 
 # What a verb writes: --output, or -o.
 _OUTPUT = arg(aliases=["-o"])
@@ -37,6 +49,9 @@ MaybeFile = Annotated[Path | None, _OUTPUT]
 Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a GPU where there is one.")]
 VolumeFile = Annotated[
     Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
+]
+SearchingMethod = Annotated[
+    str, arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix.")
 ]
 Agreement = Annotated[
     bool,
@@ -76,7 +91,7 @@ VolumeSpacing = Annotated[tuple[float, ...], arg(aliases=["--volume-spacing-mm"]
 
 @dataclass(frozen=True)
 class FrameReading:
-    """What a frame's file may leave open."""
+    """Facts that a frame's file may leave out."""
 
     spacing: Spacing = ()
     """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
@@ -88,7 +103,7 @@ class FrameReading:
 
 @dataclass(frozen=True)
 class VolumeReading:
-    """What a volume's file may leave open."""
+    """Facts that a volume's file may leave out."""
 
     volume_spacing: VolumeSpacing = ()
     """Size of a voxel in mm, x y z, where the volume's file does not tell."""
@@ -100,12 +115,12 @@ class VolumeReading:
 
 @dataclass(frozen=True)
 class ImageReading(VolumeReading, FrameReading):
-    """What both may leave open."""
+    """Facts that either file may leave out."""
 
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Where the page in the browser is served."""
+    """Address of the page in the browser."""
 
     host: str = "127.0.0.1"
     """Address of the page; any other than this machine's own lets others in."""

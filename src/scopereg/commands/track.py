@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of
-from scopereg.commands.shared import INTERRUPTED, Device, Folder, ImageReading, Positional, VolumeFile
+from scopereg.commands.shared import INTERRUPTED, Device, Folder, ImageReading, Positional, SearchingMethod, VolumeFile
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
@@ -45,8 +45,7 @@ class TrackOptions(TrackSettings, ImageReading):
     volume: Positional[VolumeFile] = None
     output: Folder = Path("out/track")
     """Folder for the results."""
-    method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix."""
+    method: SearchingMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
     wide: bool = False

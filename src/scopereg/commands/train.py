@@ -82,7 +82,7 @@ def run(options: TrainOptions) -> int:
     _need_lightning()
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from scopereg.data.worlds.sets import NAME as WORLDS
+    from scopereg.data.registry import WORLDS
     from scopereg.training.fitting import Machine, train, train_worlds
     from scopereg.training.folder import TrainFolder
 
@@ -120,9 +120,10 @@ def _check(options: TrainOptions) -> None:
     """Whatever can be refused before the long work starts."""
     import torch
 
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.registry import ANATOMIES, check_dataset
     from scopereg.devices import resolve_device
 
+    check_dataset(options.dataset, "DATASET")
     for name in ("devices", "nodes"):
         if getattr(options, name) < 1:
             raise ScopeRegError(f"{getattr(options, name)}", where=f"--{name}", fix="pass at least 1")
@@ -156,7 +157,7 @@ def _check_phantoms(options: TrainOptions) -> None:
 def _load(options: TrainOptions, quiet: bool) -> VolumeSet:
     from scopereg import networks
     from scopereg.data.datasets import load_dataset
-    from scopereg.data.phantom.anatomy import ANATOMIES
+    from scopereg.data.registry import ANATOMIES
     from scopereg.devices import resolve_device
     from scopereg.training.folder import RUN
 

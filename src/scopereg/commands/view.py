@@ -54,7 +54,7 @@ def run(options: ViewOptions) -> int:
         return 0
     show = FinishedShow(results, images)
     asked = threading.Event()
-    with open_page(options, show, console), interruptible(asked.set), terminable(asked.set):
+    with interruptible(asked.set), terminable(asked.set), open_page(options, show, console):
         console.print(f"{len(results)} result{'s' * (len(results) > 1)}; Ctrl-C ends it")
         while not asked.wait(0.2):
             pass

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder
+from scopereg.data.cases import CaseFiles, LoadedVolume, SetPlan, existing_folder
+from scopereg.data.dataset import Dataset, Shape
 from scopereg.data.grids import (
     PERCENTILES,
     Array,
@@ -26,9 +27,6 @@ from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError
 from scopereg.io.read_image import ImageHeader, read_image
 
-if TYPE_CHECKING:
-    from scopereg.data.store import VolumeSet
-
 FIELD_MM = 78.848  # 256 pixels of 0.308 mm
 SURROUNDINGS = 0.375  # of the field, both sides together
 VIEWS = ("2CH", "4CH")
@@ -38,35 +36,52 @@ _ENDINGS = ("half_sequence.nii.gz", "half_sequence.nii", "half_sequence.mhd", "s
 _EXTENT_MM = (30.0, 400.0)  # beyond these no heart was imaged: the header lost its spacing
 
 
-def load_camus(
-    folder: Path | str,
-    *,
-    size: int = 128,
-    frames: int = 32,
-    views: Sequence[str] = VIEWS,
-    labels: bool = True,
-    name: str = "camus",
-    any_orientation: bool = False,
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-) -> VolumeSet:
-    """Every sequence below `folder` as published, NIfTI or the older MHD, each view a volume (frames, size, size).
+class Camus(Dataset):
+    """CAMUS as published."""
 
-    The central 78.848 mm of the image at 78.848 / size mm, depth downwards, with 18.75 % more on each side as
-    surroundings; frames between end-diastole and end-systole stretched to `frames`, in that order. Files whose header
-    turns their axes otherwise than the rest are bad, unless `any_orientation`.
-    """
-    plan = plan_camus(
-        folder,
-        size=size,
-        frames=frames,
-        views=views,
-        labels=labels,
-        name=name,
-        any_orientation=any_orientation,
-        skip_bad=skip_bad,
-    )
-    return collect(plan, skip_bad=skip_bad, progress=progress)
+    name = "camus"
+    title = "CAMUS"
+    address = "https://www.creatis.insa-lyon.fr/Challenge/camus/"
+    options = ("size", "frames", "any_orientation")
+    sized_by = "size"
+    orientation = ORIENTATION
+    highest_label = len(CLASSES) - 1
+
+    def found(self, root: Path) -> bool:
+        return next(root.rglob("patient*_[24]CH_*sequence*.*"), None) is not None
+
+    def find(self, root: Path, labels: bool = True, views: Sequence[str] = VIEWS) -> list[CaseFiles]:
+        found: dict[tuple[str, str], list[Path]] = {}
+        pattern = re.compile(rf"(patient\d+)_({'|'.join(views)})_(?:{'|'.join(map(re.escape, _ENDINGS))})")
+        for path in sorted(root.rglob("patient*sequence.*")):
+            if match := pattern.fullmatch(path.name):
+                found.setdefault((match[1], match[2]), []).append(path)
+        if not found:
+            raise ScopeRegError(
+                f"no sequence of {' or '.join(views)} in it",
+                where=str(root),
+                fix="name the folder with the published patientXXXX folders (patientXXXX_4CH_half_sequence.nii.gz)",
+            )
+        return [_case_files(patient, view, paths, labels) for (patient, view), paths in sorted(found.items())]
+
+    def check(self, case: CaseFiles, header: ImageHeader) -> None:
+        x, y, *frames = header.size
+        count = math.prod(frames)
+        if count < 2 or sum(n > 1 for n in frames) > 1:
+            raise _not_a_sequence(case.image, header.size[::-1])
+        _check_extent((y, x), header.spacing_mm, case.image)
+        _ed_to_es(case.others[0], count)
+
+    def published_grid(self) -> tuple[Shape, float, str]:
+        rule = "as published: 32 frames, the central 78.8 mm in 128 pixels; size=192, 384 and 512 are published too"
+        return (32, 128, 128), FIELD_MM / 128, rule
+
+    def plan(self, folder: Path | str, **options: Any) -> SetPlan:
+        return plan_camus(folder, **options)
+
+
+CAMUS = Camus()
+load_camus = CAMUS.load
 
 
 def plan_camus(
@@ -76,11 +91,16 @@ def plan_camus(
     frames: int = 32,
     views: Sequence[str] = VIEWS,
     labels: bool = True,
-    name: str = "camus",
+    name: str | None = None,
     any_orientation: bool = False,
     skip_bad: bool = False,
 ) -> SetPlan:
-    """What `load_camus` reads and how, before anything is read."""
+    """Every sequence below `folder` as published, NIfTI or the older MHD, each view a volume (frames, size, size).
+
+    The central 78.848 mm of the image at 78.848 / size mm, depth downwards, with 18.75 % more on each side as
+    surroundings; frames between end-diastole and end-systole stretched to `frames`, in that order. Files whose header
+    turns their axes otherwise than the rest are bad, unless `any_orientation`.
+    """
     root = existing_folder(folder)
     _check_options(size, frames, views)
     margin = round(size * SURROUNDINGS / 2)
@@ -94,32 +114,16 @@ def plan_camus(
         "classes": list(CLASSES),
     }
     return SetPlan(
-        name,
+        name or CAMUS.name,
         root,
         spacing_mm=FIELD_MM / size,
         shape=(frames, size, size),
         margin=(0, margin, margin),
         facts=facts,
-        cases=tuple(find_cases(root, views, labels)),
+        cases=tuple(CAMUS.find(root, labels, views)),
         load=partial(_load_case, size=size, frames=frames, margin=margin),
         orientation=None if any_orientation else ORIENTATION,
     ).labelled_alike(skip_bad)
-
-
-def find_cases(root: Path, views: Sequence[str] = VIEWS, labels: bool = True) -> list[CaseFiles]:
-    """Every sequence of these views below a folder."""
-    found: dict[tuple[str, str], list[Path]] = {}
-    pattern = re.compile(rf"(patient\d+)_({'|'.join(views)})_(?:{'|'.join(map(re.escape, _ENDINGS))})")
-    for path in sorted(root.rglob("patient*sequence.*")):
-        if match := pattern.fullmatch(path.name):
-            found.setdefault((match[1], match[2]), []).append(path)
-    if not found:
-        raise ScopeRegError(
-            f"no sequence of {' or '.join(views)} in it",
-            where=str(root),
-            fix="name the folder with the published patientXXXX folders (patientXXXX_4CH_half_sequence.nii.gz)",
-        )
-    return [_case_files(patient, view, paths, labels) for (patient, view), paths in sorted(found.items())]
 
 
 def _case_files(patient: str, view: str, paths: list[Path], labels: bool) -> CaseFiles:
@@ -166,19 +170,9 @@ def _load_case(case: CaseFiles, *, size: int, frames: int, margin: int) -> list[
     return [LoadedVolume(case.name, voxels, labels, words, tuple(codes))]
 
 
-def check_case(case: CaseFiles, header: ImageHeader) -> None:
-    """An error if by its header and its Info file a case cannot be used."""
-    x, y, *frames = header.size
-    count = math.prod(frames)
-    if count < 2 or sum(n > 1 for n in frames) > 1:
-        raise _not_a_sequence(case.image, header.size[::-1])
-    _check_extent((y, x), header.spacing_mm, case.image)
-    _ed_to_es(case.others[0], count)
-
-
 def _read_sequence(path: Path) -> tuple[Array, tuple[float, float], str]:
     """Frames (T, H, W) with depth downwards, as the files have it, width and height of a pixel in mm, orientation."""
-    array, spacing_mm, _, direction = read_image(path)
+    array, spacing_mm, _, direction = read_image(path, sized=True)
     sequence = array.reshape(-1, *array.shape[-2:]) if array.ndim == 4 and 1 in array.shape[:2] else array
     if sequence.ndim != 3 or len(sequence) < 2:
         raise _not_a_sequence(path, array.shape)
@@ -228,8 +222,8 @@ def _check_options(size: int, frames: int, views: Sequence[str]) -> None:
     if size < 8 or size % 8 or frames < 2:
         raise ScopeRegError(
             f"{frames} frames of {size} pixels",
-            where="load_camus(size, frames)",
+            where="plan_camus(size, frames)",
             fix="use a multiple of 8 pixels, 128 is usual, and two frames or more, 32 is usual",
         )
     if isinstance(views, str) or not views or not set(views) <= set(VIEWS):
-        raise ScopeRegError(f"{views!r}", where="load_camus(views)", fix=f"pass one or both of {VIEWS}")
+        raise ScopeRegError(f"{views!r}", where="plan_camus(views)", fix=f"pass one or both of {VIEWS}")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from scopereg.errors import ScopeRegError, listed
 from scopereg.io.read_image import content_sha256, files_of
 
 if TYPE_CHECKING:
-    from scopereg.data.store import VolumeSet
+    from scopereg.data.splits import Split
 
 Progress = Callable[[int, int], None]  # cases done, cases in all
 Voxels = npt.NDArray[np.uint8]
@@ -66,6 +66,7 @@ class SetPlan:
     volumes_per_case: int = 1
     orientation: str | None = None  # expected; None: cases are not compared
     skipped: dict[str, str] = field(default_factory=dict)  # cases found bad already, and why
+    split: Callable[[Sequence[str], int], Split | None] | None = None  # the publishers', of patients and a fold
 
     @property
     def labelled(self) -> bool:
@@ -91,6 +92,19 @@ class SetPlan:
             )
         kept = tuple(case for case in self.cases if case.labels is not None)
         return replace(self, cases=kept, skipped=self.skipped | dict.fromkeys(lacking, "no labels"))
+
+
+class Reading(Protocol):
+    """The part of a plan that reading a case takes."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def load(self) -> Callable[[CaseFiles], list[LoadedVolume]]: ...
+    @property
+    def volumes_per_case(self) -> int: ...
+    @property
+    def array_shape(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -133,53 +147,39 @@ def existing_folder(folder: Path | str) -> Path:
     return path
 
 
-def collect(plan: SetPlan, *, skip_bad: bool = False, progress: Progress | None = None) -> VolumeSet:
-    """Load every case into memory; one that fails is an error, or with `skip_bad` left out and named in the facts."""
-    images = np.empty(plan.array_shape, np.uint8)  # as long as it can become: no volume is held twice
-    labels = np.empty(plan.array_shape, np.uint8) if plan.labelled else None
-    records: dict[str, CaseRecord] = {}
-    bad: dict[str, str] = {}
-    for done, case in enumerate(plan.cases):
-        try:
-            volumes, record = load_case(plan.load, case, plan.root)
-        except ScopeRegError as error:
-            if not skip_bad:
-                raise
-            bad[case.name] = error.what
-        else:
-            for row, volume in enumerate(volumes, len(records) * plan.volumes_per_case):
-                images[row] = volume.image
-                if labels is not None and volume.labels is not None:
-                    labels[row] = volume.labels
-            records[case.name] = record
-        if progress is not None:
-            progress(done + 1, len(plan.cases))
-    outcome = settle(plan, records, bad, skip_bad)
-    rows = rows_of(list(records), outcome, plan.volumes_per_case)
-    for target, source in enumerate(rows):
-        if target != source:
-            images[target] = images[source]
-            if labels is not None:
-                labels[target] = labels[source]
-    count = len(rows)
-    return _volume_set(plan, outcome, images[:count], None if labels is None else labels[:count])
-
-
-def load_case(
-    load: Callable[[CaseFiles], list[LoadedVolume]], case: CaseFiles, root: Path
-) -> tuple[list[LoadedVolume], CaseRecord]:
+def load_case(plan: Reading, case: CaseFiles) -> tuple[list[LoadedVolume], CaseRecord]:
     """The volumes of a case and what to keep besides."""
     try:
-        volumes = load(case)
+        volumes = plan.load(case)
     except OSError as error:
         raise _cannot_read(error, case) from None
+    _check_loaded(volumes, plan, case)
     notes: dict[str, list[str]] = {}
     for volume in volumes:
         for word in volume.notes:
             notes.setdefault(word, []).append(volume.name)
     names = tuple(volume.name for volume in volumes)
-    record = CaseRecord(case.name, case.patient, names, notes, volumes[0].orientation, source_hashes(case, root))
+    record = CaseRecord(case.name, case.patient, names, notes, volumes[0].orientation, source_hashes(case, plan.root))
     return volumes, record
+
+
+def _check_loaded(volumes: Sequence[LoadedVolume], plan: Reading, case: CaseFiles) -> None:
+    """An error unless they are what the plan said: a dataset from outside may be mistaken."""
+    wanted = plan.array_shape[1:]
+    if len(volumes) != plan.volumes_per_case:
+        raise _mistaken(f"{len(volumes)} volumes were read of it, not {plan.volumes_per_case}", case)
+    for volume in volumes:
+        arrays = {"image": volume.image, "labels": volume.labels}
+        for role, array in arrays.items():
+            if array is None and role == "labels" and case.labels is None:
+                continue
+            kind, shape = getattr(array, "dtype", None), getattr(array, "shape", None)
+            if array is None or kind != np.uint8 or shape != wanted:
+                raise _mistaken(f"its {role} became {kind} of shape {shape}, not uint8 of {wanted}", case)
+
+
+def _mistaken(what: str, case: CaseFiles) -> ScopeRegError:
+    return ScopeRegError(what, where=str(case.image), fix="this is a mistake of the dataset's `read`, not of the file")
 
 
 def source_hashes(case: CaseFiles, root: Path) -> dict[str, str]:
@@ -239,22 +239,4 @@ def _bad_cases(plan: SetPlan, bad: Mapping[str, str], turned: bool) -> ScopeRegE
         fix += "; if only their headers are wrong, take all as stored (any_orientation=True)"
     return ScopeRegError(
         f"{len(bad)} of {len(plan.cases)} cases cannot be used: {listed(named)}", where=str(plan.root), fix=fix
-    )
-
-
-def _volume_set(plan: SetPlan, outcome: Outcome, images: Voxels, labels: Voxels | None) -> VolumeSet:
-    # Imported here: processes that only read cases have no use for torch.
-    import torch
-
-    from scopereg.data.store import VolumeSet
-
-    return VolumeSet(
-        name=plan.name,
-        images=torch.from_numpy(images),
-        spacing_mm=plan.spacing_mm,
-        cases=outcome.volumes,
-        patients=outcome.patients,
-        margin=plan.margin,
-        labels=None if labels is None else torch.from_numpy(labels),
-        facts=outcome.facts,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from scopereg.data.journal import NAME as JOURNAL
 from scopereg.data.journal import finished_cases
 from scopereg.data.poses import read_poses
 from scopereg.data.proposal import Proposal, Usual, propose, propose_for
-from scopereg.data.splits import read_folds
+from scopereg.data.splits import folds_sha256, read_folds, read_stored_folds
 from scopereg.data.store import MANIFEST, VolumeSet, open_set
 from scopereg.errors import ScopeRegError
 
@@ -129,10 +128,10 @@ def _companion_problems(path: Path, volumes: VolumeSet) -> list[Problem]:
 
 def _check_splits(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None:
     read_folds(path, volumes.patients)
-    if json.loads(path.read_text(encoding="utf-8")).get("sha256") != facts["sha256"]:
+    if folds_sha256(read_stored_folds(path)) != facts["sha256"]:
         raise ScopeRegError("it is not the file that was written", where=str(path), fix="prepare the data again")
 
 
 def _check_poses(path: Path, facts: dict[str, Any], volumes: VolumeSet) -> None:
     for key in facts["sha256"]:
-        read_poses(path, facts, float(key.removeprefix("pm")))
+        read_poses(path, facts, float(key.removeprefix("pm")), len(volumes))

@@ -1,29 +1,23 @@
-"""Datasets by name: phantoms, CAMUS, mu-RegPro, a folder of volumes, or a set that was stored before."""
+"""Datasets by name: phantoms, worlds, a dataset as published, a folder of volumes, or a set that was stored before."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scopereg.data.camus import load_camus
-from scopereg.data.cases import Progress
-from scopereg.data.folder import Shape, load_folder
-from scopereg.data.muregpro import load_muregpro
-from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantom.sets import make_phantoms
+from scopereg.data.registry import ANATOMIES, DATASETS, WORLDS, check_dataset, dataset_names
+from scopereg.data.seeds import stream_seed
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, save_set
-from scopereg.data.worlds.sets import NAME as WORLDS
 from scopereg.data.worlds.sets import USUAL_SHAPE, make_worlds
-from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.errors import ScopeRegError
 
-PUBLISHED = {
-    "camus": ("CAMUS", "https://www.creatis.insa-lyon.fr/Challenge/camus/"),
-    "muregpro": ("mu-RegPro", "https://muregpro.github.io/"),
-}
-NAMES = (*ANATOMIES, WORLDS, *PUBLISHED, "folder")
+if TYPE_CHECKING:  # with readers of images, which stored sets and what is made do without
+    from scopereg.data.cases import Progress
+    from scopereg.data.dataset import Shape
 
 
 def load_dataset(
@@ -43,15 +37,11 @@ def load_dataset(
 ) -> VolumeSet:
     """The volumes of a dataset: read from `path`, or if they are phantoms or worlds made on `device`.
 
-    Phantoms are stored in `keep`. `count`, `frames` and `magnitude` are for what is made, `size` is for CAMUS, `shape`
-    for what is made and for folders. A folder that `save_set` wrote is opened as it is.
+    Phantoms and sets made of files are stored in `keep`, and opened there the next time; an interrupted one is gone on
+    with. Without it files are read into memory. `count`, `frames` and `magnitude` are for what is made, `size` is for
+    CAMUS, `shape` for what is made and for folders. A folder that `save_set` wrote is opened as it is.
     """
-    if name not in NAMES:
-        raise ScopeRegError(
-            f"unknown dataset {name!r}{did_you_mean(name, NAMES)}",
-            where="load_dataset(name)",
-            fix=f"use one of {', '.join(NAMES)}",
-        )
+    check_dataset(name, "load_dataset(name)")
     if path is not None and (Path(path) / MANIFEST).is_file():
         volumes = _open_named(name, Path(path))
     elif name in ANATOMIES:
@@ -62,22 +52,42 @@ def load_dataset(
         _refuse_path(name, path)
         sizes: dict[str, Any] = {"frames": frames, "magnitude": magnitude, "shape": shape or USUAL_SHAPE}
         volumes = make_worlds(count, **sizes, device=device, progress=progress)
-    elif path is None:
-        raise no_path(name, f"scopereg train {name} --data FOLDER")
-    elif name == "camus":
-        volumes = load_camus(path, size=size, labels=labels, skip_bad=skip_bad, progress=progress)
-    elif name == "muregpro":
-        volumes = load_muregpro(path, labels=labels, skip_bad=skip_bad, progress=progress)
     else:
-        volumes = load_folder(path, shape=shape, labels=labels, skip_bad=skip_bad, progress=progress)
+        volumes = _read(name, path, {"size": size, "shape": shape}, labels, skip_bad, keep, progress)
     return volumes if labels else replace(volumes, labels=None)
+
+
+def kept_name(name: str, path: Path | str | None, **options: Any) -> str:
+    """A name for the set made of a folder with some options, where sets of several are kept side by side."""
+    folder = "" if path is None else str(Path(path).resolve())
+    return f"{name}-{stream_seed(f'set of {folder} {sorted(options.items())}'):08x}"
+
+
+def _read(
+    name: str,
+    path: Path | str | None,
+    grid: dict[str, Any],
+    labels: bool,
+    skip_bad: bool,
+    keep: Path | None,
+    progress: Progress | None,
+) -> VolumeSet:
+    """A dataset of files; of the options of its grid those that it takes."""
+    from scopereg.data.builder import build_set
+
+    dataset = DATASETS[name]
+    if path is None:
+        raise dataset.no_path()
+    given = {key: value for key, value in grid.items() if key == dataset.sized_by and value is not None}
+    plan = dataset.plan(path, labels=labels, skip_bad=skip_bad, **given)
+    return build_set(plan, keep, skip_bad=skip_bad, protocol=False, progress=progress)
 
 
 def _open_named(name: str, path: Path) -> VolumeSet:
     volumes = open_set(path)
     kind = _kind(volumes)
     if name != "folder" and not kind.startswith(name):
-        known = next((known for known in NAMES if kind.startswith(known)), "folder")
+        known = next((known for known in dataset_names() if kind.startswith(known)), "folder")
         raise ScopeRegError(
             f"the set there is of {volumes.name}, not of {name}",
             where=str(path),
@@ -120,15 +130,5 @@ def _refuse_path(name: str, path: Path | str | None) -> None:
         raise ScopeRegError(
             f"there is no stored set, and phantoms ({name}) are made, not read",
             where=str(path),
-            fix="leave the folder out, name one that save_set wrote, or name the dataset: camus, muregpro or folder",
+            fix=f"leave the folder out, name one that save_set wrote, or name the dataset: {', '.join(DATASETS)}",
         )
-
-
-def no_path(name: str, command: str) -> ScopeRegError:
-    """What to say when the folder of a dataset is missing; `command` shows how to pass it."""
-    if name in PUBLISHED:
-        title, address = PUBLISHED[name]
-        fix = f"get {title} from {address}, unpack it and pass its folder: {command}"
-    else:
-        fix = f"pass the folder with your volumes: {command}"
-    return ScopeRegError("its folder is not given", where=f"dataset {name}", fix=fix)

@@ -27,6 +27,7 @@ def case_examples(
 ) -> CaseExamples:
     """The examples of one volume of a set, as bytes hold them; honest ones with what no network is trained on.
 
+    Poses are those stored with a prepared set; a set without them, or another seed, gets poses drawn by the same rule.
     Frames that were acquired beforehand (phantoms) are taken as they are, with their own poses.
     """
     images = volumes.images[row : row + 1].float() / 255
@@ -37,7 +38,8 @@ def case_examples(
         poses = VoxelPoses(own.rotation[row, :frames], own.translation[row, :frames])
         return CaseExamples(volume, labels, own.images[row, :frames].float() / 255, poses)
     case = volumes.cases[row]
-    poses = evaluation_poses([case], volumes.shape, magnitude, frames=frames, seed=seed)
+    stored = None if volumes.poses is None else volumes.poses.of(case, magnitude, frames, seed)
+    poses = stored or evaluation_poses([case], volumes.shape, magnitude, frames=frames, seed=seed)
     generator = generator_for(f"{protocol} frames of {case}", seed, round(magnitude * 1000))
     cut = cut_frames(images.cpu(), volumes.margin, poses, protocol, generator, unseen=True)
     return CaseExamples(volume, labels, (cut * 255).round() / 255, poses)

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scopereg.data import camus, folder, muregpro
 from scopereg.data.cases import CaseFiles, Progress
+from scopereg.data.dataset import Dataset
 from scopereg.data.grids import as_label_bytes
 from scopereg.data.orientation import odd_orientations, orientation_code, orientation_facts, unexpected
+from scopereg.data.registry import DATASETS
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.volumes import read_slices
@@ -61,15 +62,6 @@ class Tree:
     remarks: tuple[str, ...]
 
 
-class _Layout(NamedTuple):
-    """How the cases of a dataset are found and checked."""
-
-    find: Callable[[Path], list[CaseFiles]]
-    check: Callable[[CaseFiles, ImageHeader], None]
-    orientation: str | None
-    highest_label: int | None  # None: any number above 0 is one class
-
-
 class _Task(NamedTuple):
     case: CaseFiles
     role: str
@@ -84,26 +76,15 @@ class _Task(NamedTuple):
         return self.case.others if self.path.is_dir() else files_of(self.path)
 
 
-LAYOUTS = {
-    "camus": _Layout(camus.find_cases, camus.check_case, camus.ORIENTATION, len(camus.CLASSES) - 1),
-    "muregpro": _Layout(muregpro.find_cases, muregpro.check_case, muregpro.ORIENTATION, None),
-    "folder": _Layout(folder.find_cases, folder.check_case, None, 255),
-}
-
-
 def detect_layout(root: Path) -> str:
-    """Which dataset lies below a folder: camus, muregpro, or a folder of volumes."""
-    if next(root.rglob("patient*_[24]CH_*sequence*.*"), None) is not None:
-        return "camus"
-    if next(root.rglob("us_images/case*.nii*"), None) is not None:
-        return "muregpro"
-    return "folder"
+    """Which dataset lies below a folder; a folder of volumes if it is no other."""
+    return next((name for name in DATASETS if name != "folder" and DATASETS[name].found(root)), "folder")
 
 
 def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progress | None = None) -> Tree:
     """What can be told of a folder of volumes or of a dataset as published, with voxels of some cases, or of all."""
     name = detect_layout(root)
-    layout = LAYOUTS[name]
+    layout = DATASETS[name]
     cases = tuple(layout.find(root))
     step = 1 if full else -(-len(cases) // _SAMPLE)
     tasks = [
@@ -112,7 +93,7 @@ def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progre
         for role in (("image",) if case.labels is None else ("image", "labels"))
     ]
     found: dict[_Task, FileFacts] = {}
-    describe = partial(describe_file, root=root, check=layout.check, highest_label=layout.highest_label)
+    describe = partial(describe_file, root=root, layout=layout)
     for done, (task, facts) in enumerate(in_parallel(describe, tasks, workers if len(tasks) >= _FEW else 1), 1):
         found[task] = facts
         if progress is not None:
@@ -129,9 +110,7 @@ def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progre
     return Tree(name, cases, files, tuple(problems), tuple(remarks))
 
 
-def describe_file(
-    task: _Task, *, root: Path, check: Callable[[CaseFiles, ImageHeader], None], highest_label: int | None
-) -> FileFacts:
+def describe_file(task: _Task, *, root: Path, layout: Dataset) -> FileFacts:
     """What a file holds, with the first thing that is wrong."""
     facts: dict[str, Any] = {"file": task.path.relative_to(root).as_posix(), "case": task.case.name, "role": task.role}
     try:
@@ -144,10 +123,10 @@ def describe_file(
             "numbers": header.kind,
         }
         if task.role == "image":
-            check(task.case, header)
+            layout.check(task.case, header)
         if image is not None:
             facts |= {"lowest": float(image.array.min()), "highest": float(image.array.max())}
-            _check_values(image, task, highest_label)
+            _check_values(image, task, layout.highest_label)
     except ScopeRegError as error:
         facts["problem"] = error.what if error.where == str(task.path) else f"{Path(error.where).name}: {error.what}"
     except OSError as error:
@@ -197,7 +176,7 @@ def _unlike_pairs(files: Iterable[FileFacts]) -> list[Problem]:
     return problems
 
 
-def _turned(files: Iterable[FileFacts], layout: _Layout) -> tuple[list[Problem], list[str]]:
+def _turned(files: Iterable[FileFacts], layout: Dataset) -> tuple[list[Problem], list[str]]:
     """Files turned otherwise than the rest or than expected: problems, or for volumes of one's own a remark."""
     codes: dict[str, list[str]] = {}
     for facts in files:

@@ -8,26 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder
+from scopereg.data.cases import CaseFiles, LoadedVolume, SetPlan, existing_folder
+from scopereg.data.dataset import Dataset, Shape, check_volume
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, centred_start, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import is_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
+from scopereg.io.formats import check_stated
 from scopereg.io.read_image import ImageFile, ImageHeader, ending_of, endings, read_header, read_image
-
-if TYPE_CHECKING:
-    from scopereg.data.store import VolumeSet
 
 LABEL_ENDINGS = ("_labels", "_label", "_gt", "_seg", "_mask")
 _LABEL_NAMES = ("labels", "label", "gt", "seg", "mask")  # beside a volume that is alone in its folder
 _GOOD_MULTIPLE = 8  # networks pad to it otherwise
 MIN_SIZE = 8
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -43,40 +41,28 @@ class FileGrid:
         return z, y, x
 
 
-def load_folder(
-    folder: Path | str,
-    *,
-    size: int | None = None,
-    spacing_mm: float | None = None,
-    shape: Shape | None = None,
-    margin: Shape = (0, 0, 0),
-    labels: bool = True,
-    patient_of: Callable[[str], str] | None = None,
-    name: str = "folder",
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-) -> VolumeSet:
-    """NIfTI, NRRD, MHA and MHD volumes and DICOM series below `folder`, axes as stored, about their middle.
+class Folder(Dataset):
+    """Volumes of one's own."""
 
-    `spacing_mm` is by default the finest that every file has, or the widest image in `size` pixels. The reference field
-    is `shape` (D, H, W), else all slices of `size` x `size`, else all that the files have in common less the `margin`
-    and what is beyond multiples of 8. Smaller volumes get black borders; the margin is mirrored where a volume ends.
+    name = "folder"
+    options = ("size", "shape", "spacing_mm", "margin")
+    sized_by = "shape"
 
-    Labels are NAME_labels (_label, _gt, _seg, _mask) beside NAME. Files below one subfolder are of one patient,
-    others each of their own, unless `patient_of` tells the patient of a case.
-    """
-    plan = plan_folder(
-        folder,
-        size=size,
-        spacing_mm=spacing_mm,
-        shape=shape,
-        margin=margin,
-        labels=labels,
-        patient_of=patient_of,
-        name=name,
-        skip_bad=skip_bad,
-    )
-    return collect(plan, skip_bad=skip_bad, progress=progress)
+    def found(self, root: Path) -> bool:
+        return True
+
+    def find(self, root: Path, labels: bool = True) -> list[CaseFiles]:
+        return find_cases(root, labels)
+
+    def check(self, case: CaseFiles, header: ImageHeader) -> None:
+        _grid_of(header, case.image)
+
+    def plan(self, folder: Path | str, **options: Any) -> SetPlan:
+        return plan_folder(folder, **options)
+
+
+FOLDER = Folder()
+load_folder = FOLDER.load
 
 
 def plan_folder(
@@ -88,10 +74,18 @@ def plan_folder(
     margin: Shape = (0, 0, 0),
     labels: bool = True,
     patient_of: Callable[[str], str] | None = None,
-    name: str = "folder",
+    name: str | None = None,
     skip_bad: bool = False,
 ) -> SetPlan:
-    """What `load_folder` reads and how; the header of every file is read."""
+    """NIfTI, NRRD, MHA and MHD volumes and DICOM series below `folder`, axes as stored, about their middle.
+
+    `spacing_mm` is by default the finest that every file has, or the widest image in `size` pixels. The reference field
+    is `shape` (D, H, W), else all slices of `size` x `size`, else all that the files have in common less the `margin`
+    and what is beyond multiples of 8. Smaller volumes get black borders; the margin is mirrored where a volume ends.
+
+    Labels are NAME_labels (_label, _gt, _seg, _mask) beside NAME. Files below one subfolder are of one patient,
+    others each of their own, unless `patient_of` tells the patient of a case.
+    """
     root = existing_folder(folder)
     found = find_cases(root, labels, patient_of)
     headers, skipped = _survey(found, skip_bad)
@@ -100,11 +94,11 @@ def plan_folder(
     if len(field) != 3 or min(field) < MIN_SIZE:
         raise ScopeRegError(
             f"a reference field of {field} voxels of {step_mm:g} mm",
-            where="load_folder(shape, size, margin)",
+            where="plan_folder(shape, size, margin)",
             fix=f"leave at least {MIN_SIZE} voxels on each axis: a smaller spacing or margin",
         )
     return SetPlan(
-        name,
+        name or FOLDER.name,
         root,
         spacing_mm=step_mm,
         shape=field,
@@ -218,26 +212,13 @@ def _header(case: CaseFiles) -> FileGrid:
     return _grid_of(read_header(case.image), case.image)
 
 
-def check_case(case: CaseFiles, header: ImageHeader) -> None:
-    """An error if by its header a case is no volume."""
-    _grid_of(header, case.image)
-
-
 def _grid_of(header: ImageHeader, path: Path) -> FileGrid:
-    if not header.states_spacing:
-        raise ScopeRegError(
-            "it does not say how large a voxel is", where=str(path), fix="store it again with the size of its voxels"
-        )
+    check_stated(header, str(path))
     return _grid(header.size, header.spacing_mm, path)
 
 
 def _grid(size: Sequence[int], spacing_mm: Sequence[float], path: Path) -> FileGrid:
-    if len(size) < 3 or min(size[:3]) < 2 or any(n > 1 for n in size[3:]):
-        raise ScopeRegError(
-            f"it has {' x '.join(map(str, size))} voxels: no volume",
-            where=str(path),
-            fix="store one volume of at least two slices in each file",
-        )
+    check_volume(size, path)
     (x, y, z), (x_mm, y_mm, z_mm) = size[:3], spacing_mm[:3]
     return FileGrid((z, y, x), (z_mm, y_mm, x_mm))
 
@@ -251,7 +232,7 @@ def _read(case: CaseFiles) -> ImageFile:
 def _one_spacing(headers: list[FileGrid], size: int | None, spacing_mm: float | None, root: Path) -> float:
     if spacing_mm is not None:
         if not (math.isfinite(spacing_mm) and spacing_mm > 0):
-            raise ScopeRegError(f"{spacing_mm}", where="load_folder(spacing_mm)", fix="pass a positive number of mm")
+            raise ScopeRegError(f"{spacing_mm}", where="plan_folder(spacing_mm)", fix="pass a positive number of mm")
         return float(spacing_mm)
     if size is not None:
         return max(n * s for h in headers for n, s in zip(h.size[1:], h.spacing_mm[1:], strict=True)) / size

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from scopereg.errors import ScopeRegError, listed
+from scopereg.io.records import Limits, parse_json
 
 NAME = "journal.part"
 FORMAT = "scopereg-journal-1"
+_ENTRY = ("name", "patient", "volumes", "notes", "orientation", "sources", "voxels_sha256")
+_LONGEST = 64 * 2**20  # bytes of a line: the first one names every case
+_LIMITS = Limits(_LONGEST, 10, 4_000_000)
 
 
 class Journal:
@@ -38,6 +43,12 @@ class Journal:
             found = journal._lines()
             if found:
                 check_same(found[0], wanted, folder)
+            elif journal.path.stat().st_size:
+                raise ScopeRegError(
+                    "it cannot be told what was prepared there: the journal is damaged",
+                    where=str(journal.path),
+                    fix="start again (fresh=True), or use another folder (output=)",
+                )
         except BaseException:
             journal.close()
             raise
@@ -70,19 +81,39 @@ class Journal:
         self.close()
 
     def _lines(self) -> list[dict[str, Any]]:
-        found = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                found.append(dict(json.loads(line)))
-            except (ValueError, TypeError):
-                continue
+        """What is made, if that can be read, and then the entries that are whole."""
+        found: list[dict[str, Any]] = []
+        with self.path.open("rb") as file:
+            while line := file.readline(_LONGEST + 1):
+                with suppress(ScopeRegError):
+                    content = parse_json(line, str(self.path), "start again (fresh=True)", limits=_LIMITS)
+                    if isinstance(content, dict) and (_is_entry(content) if found else "format" in content):
+                        found.append(content)
         return found
+
+
+def _is_entry(content: dict[str, Any]) -> bool:
+    """Whether it is what `Job.write_case` gave: a record of a case and the hash of its voxels."""
+    texts = content.get("name"), content.get("patient"), content.get("voxels_sha256")
+    lists = content.get("volumes"), content.get("orientation"), *_lists(content.get("notes"))
+    sources = content.get("sources")
+    return (
+        content.keys() == {*_ENTRY}
+        and all(isinstance(text, str) for text in texts)
+        and all(isinstance(items, list) and all(isinstance(item, str) for item in items) for items in lists)
+        and isinstance(sources, dict)
+        and all(isinstance(value, str) for value in sources.values())
+    )
+
+
+def _lists(notes: Any) -> list[Any]:
+    return list(notes.values()) if isinstance(notes, dict) else [None]
 
 
 def finished_cases(folder: Path) -> tuple[int, int]:
     """How many cases of the set in the making in a folder are done, and how many there are."""
     first, *entries = Journal(folder / NAME)._lines() or [{}]
-    return len({entry.get("name") for entry in entries}), len(first.get("cases", ()))
+    return len({entry["name"] for entry in entries}), len(_cases(first))
 
 
 def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
@@ -92,7 +123,7 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path
         for key, value in wanted.items()
         if key != "cases" and found.get(key) != value
     ]
-    there, now = (list(content.get("cases", ())) for content in (found, wanted))
+    there, now = _cases(found), _cases(wanted)
     differing += [
         f"{len(names)} cases {words}: {listed(names, 3)}"
         for names, words in (
@@ -105,13 +136,22 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path
         raise ScopeRegError(
             f"what was prepared there differs: {'; '.join(differing)}",
             where=str(folder),
-            fix="use the same options and files, another folder (output=), or start again (fresh=True)",
+            fix="use the same options and files, another folder (output=), or start again (fresh=True; or remove it)",
         )
+
+
+def _cases(content: Mapping[str, Any]) -> list[str]:
+    cases = content.get("cases", ())
+    return [str(name) for name in cases] if isinstance(cases, list | tuple) else []
 
 
 def _short(value: Any) -> str:
     text = "none" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+class BusyError(ScopeRegError):
+    """Another process makes a set there."""
 
 
 def _lock(file: IO[str], folder: Path) -> None:
@@ -123,7 +163,7 @@ def _lock(file: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ScopeRegError(
+        raise BusyError(
             "another process is preparing data there",
             where=str(folder),
             fix="wait for it, or use another folder (output=)",

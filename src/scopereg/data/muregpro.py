@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, collect, existing_folder
+from scopereg.data.cases import CaseFiles, LoadedVolume, SetPlan, existing_folder
+from scopereg.data.dataset import Dataset, Shape
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, inner, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.read_image import ImageHeader, read_image
-
-if TYPE_CHECKING:
-    from scopereg.data.store import VolumeSet
 
 SPACING_MM = 0.8
 SHAPE = (40, 64, 64)  # through-plane, depth, lateral
@@ -29,36 +27,59 @@ _CLOSE = 0.01  # relative difference of spacings that is none
 End = Literal["low", "high"]
 
 
-def load_muregpro(
-    folder: Path | str,
-    *,
-    margin: tuple[int, int, int] = MARGIN,
-    probe: End | None = None,
-    labels: bool = True,
-    name: str = "muregpro",
-    any_orientation: bool = False,
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-) -> VolumeSet:
-    """Two volumes 40 x 64 x 64 at 0.8 mm of each case in {train,val}/us_images, with gland masks from us_labels.
+class MuRegPro(Dataset):
+    """mu-RegPro as published."""
 
-    Rows run along the depth with the probe at the bottom, as transrectal images are shown: the crop takes the 64 rows
-    next to it and the middle 64 columns. What lies beyond is kept up to `margin`, mirrored where the volume ends.
+    name = "muregpro"
+    title = "mu-RegPro"
+    address = "https://muregpro.github.io/"
+    options = ("margin", "probe", "any_orientation")
+    orientation = ORIENTATION
+    highest_label = None
+    shape = SHAPE
+    spacing_mm = SPACING_MM
 
-    `probe` tells the end of the files' depth axis where the probe is. Without it the images tell: a fan is narrower at
-    its probe, so each case votes for the end whose quarter of rows has the smaller lateral spread of brightness.
-    Files whose header turns their axes otherwise than the rest are bad, unless `any_orientation`.
-    """
-    plan = plan_muregpro(
-        folder,
-        margin=margin,
-        probe=probe,
-        labels=labels,
-        name=name,
-        any_orientation=any_orientation,
-        skip_bad=skip_bad,
-    )
-    return collect(plan, skip_bad=skip_bad, progress=progress)
+    def found(self, root: Path) -> bool:
+        return next(root.rglob("us_images/case*.nii*"), None) is not None
+
+    def find(self, root: Path, labels: bool = True) -> list[CaseFiles]:
+        cases = []
+        for image in sorted(root.glob("**/us_images/case*.nii*")):
+            mask = image.parent.with_name("us_labels") / image.name
+            name = image.name.split(".")[0]
+            cases.append(CaseFiles(name, name, image, mask if labels and mask.is_file() else None))
+        if not cases:
+            raise ScopeRegError(
+                "no us_images/case*.nii.gz in it",
+                where=str(root),
+                fix="name the folder with the published train and val folders",
+            )
+        names = [case.name for case in cases]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ScopeRegError(
+                f"there more than once: {listed(twice)}",
+                where=str(root),
+                fix="remove copies, or name the folder of one",
+            )
+        return sorted(cases, key=lambda case: case.name)
+
+    def check(self, case: CaseFiles, header: ImageHeader) -> None:
+        if len(header.size) != 3:
+            raise ScopeRegError(
+                f"it has shape {header.size[::-1]}", where=str(case.image), fix="use the published volumes"
+            )
+        planes, columns, rows = header.size
+        _half_starts((planes, rows, columns), _steps(header.spacing_mm), case.image)
+
+    def published_grid(self) -> tuple[Shape, float, str]:
+        return SHAPE, SPACING_MM, "as published: two halves of each case, next to the probe"
+
+    def plan(self, folder: Path | str, **options: Any) -> SetPlan:
+        return plan_muregpro(folder, **options)
+
+
+MUREGPRO = MuRegPro()
+load_muregpro = MUREGPRO.load
 
 
 def plan_muregpro(
@@ -67,13 +88,22 @@ def plan_muregpro(
     margin: tuple[int, int, int] = MARGIN,
     probe: End | None = None,
     labels: bool = True,
-    name: str = "muregpro",
+    name: str | None = None,
     any_orientation: bool = False,
     skip_bad: bool = False,
 ) -> SetPlan:
-    """What `load_muregpro` reads and how; without `probe` every image is read once to find the probe."""
+    """Two volumes 40 x 64 x 64 at 0.8 mm of each case in {train,val}/us_images, with gland masks from us_labels.
+
+    Rows run along the depth with the probe at the bottom, as transrectal images are shown: the crop takes the 64 rows
+    next to it and the middle 64 columns. What lies beyond is kept up to `margin`, mirrored where the volume ends.
+
+    `probe` tells the end of the files' depth axis where the probe is. Without it the images tell: a fan is narrower at
+    its probe, so each case votes for the end whose quarter of rows has the smaller lateral spread of brightness.
+    Every image is read once for that. Files whose header turns their axes otherwise than the rest are bad, unless
+    `any_orientation`.
+    """
     root = existing_folder(folder)
-    cases = find_cases(root, labels)
+    cases = MUREGPRO.find(root, labels)
     votes = None if probe else _votes_for_high_end(cases)
     facts = {
         "dataset": "mu-RegPro",
@@ -84,7 +114,7 @@ def plan_muregpro(
         "probe_votes_for_high_end": votes,
     }
     return SetPlan(
-        name,
+        name or MUREGPRO.name,
         root,
         spacing_mm=SPACING_MM,
         shape=SHAPE,
@@ -95,27 +125,6 @@ def plan_muregpro(
         volumes_per_case=len(HALVES),
         orientation=None if any_orientation else ORIENTATION,
     ).labelled_alike(skip_bad)
-
-
-def find_cases(root: Path, labels: bool = True) -> list[CaseFiles]:
-    """Every case of us_images below a folder."""
-    cases = []
-    for image in sorted(root.glob("**/us_images/case*.nii*")):
-        mask = image.parent.with_name("us_labels") / image.name
-        name = image.name.split(".")[0]
-        cases.append(CaseFiles(name, name, image, mask if labels and mask.is_file() else None))
-    if not cases:
-        raise ScopeRegError(
-            "no us_images/case*.nii.gz in it",
-            where=str(root),
-            fix="name the folder with the published train and val folders",
-        )
-    names = [case.name for case in cases]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ScopeRegError(
-            f"there more than once: {listed(twice)}", where=str(root), fix="remove copies, or name the folder of one"
-        )
-    return sorted(cases, key=lambda case: case.name)
 
 
 def _load_case(case: CaseFiles, *, margin: tuple[int, int, int], turned: bool) -> list[LoadedVolume]:
@@ -142,14 +151,6 @@ def _load_case(case: CaseFiles, *, margin: tuple[int, int, int], turned: bool) -
     return volumes
 
 
-def check_case(case: CaseFiles, header: ImageHeader) -> None:
-    """An error if by its header a case cannot be used."""
-    if len(header.size) != 3:
-        raise ScopeRegError(f"it has shape {header.size[::-1]}", where=str(case.image), fix="use the published volumes")
-    planes, columns, rows = header.size
-    _half_starts((planes, rows, columns), _steps(header.spacing_mm), case.image)
-
-
 def _half_starts(shape: tuple[int, ...], steps: list[float], path: Path) -> list[list[float]]:
     """First voxel of both reference fields: side by side about the middle slice, last rows, middle columns."""
     planes, rows, columns = (int(n / step + 1e-3) for n, step in zip(shape, steps, strict=True))
@@ -167,7 +168,7 @@ def _half_starts(shape: tuple[int, ...], steps: list[float], path: Path) -> list
 
 def _read_volume(path: Path, turned: bool) -> tuple[Array, list[float], str]:
     """The volume (through-plane, depth, lateral), probe at the last row; new voxels in old ones; orientation."""
-    array, spacing_mm, _, direction = read_image(path)
+    array, spacing_mm, _, direction = read_image(path, sized=True)
     volume = array[GLAND] if array.ndim == 4 else array
     if volume.ndim != 3:
         raise ScopeRegError(f"it has shape {array.shape}", where=str(path), fix="use the published volumes")

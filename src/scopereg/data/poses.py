@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
@@ -21,11 +25,15 @@ from scopereg.geometry import (
     rotation_from_euler_deg,
     sample_poses,
 )
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path
+from scopereg.io.records import Record
 from scopereg.provenance import tensors_sha256
 
 MAGNITUDES = (10.0, 15.0, 20.0, 25.0)  # voxels and degrees: the capture range of the paper
 FRAMES_PER_CASE = 4
+_BROKEN = (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError, OverflowError)
+_BROKEN += (zipfile.BadZipFile, zlib.error, struct.error)  # type: ignore[assignment]
 
 
 def evaluation_poses(
@@ -72,8 +80,40 @@ def write_poses(path: Path, cases: Sequence[str], shape: tuple[int, int, int]) -
     return facts | ({"left_out": left_out} if left_out else {})
 
 
-def read_poses(path: Path, facts: dict[str, Any], magnitude: float) -> VoxelPoses:
-    """The stored evaluation poses (N * frames, ...) of a magnitude, if they are those that `facts` tell of."""
+@dataclass(frozen=True)
+class StoredPoses:
+    """The evaluation poses beside a set, read when they are first asked for."""
+
+    path: Path
+    facts: dict[str, Any]  # of the manifest
+    cases: tuple[str, ...]  # volumes of the set as it was stored
+    _read: dict[str, VoxelPoses] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, case: str, magnitude: float, frames: int, seed: int) -> VoxelPoses | None:
+        """The stored poses (frames, ...) of a volume; None where those asked for are not among them."""
+        facts, key = self.facts, _key(magnitude)
+        told = (facts["frames"], facts["seed"], facts["min_inside"])
+        if told != (frames, seed, MIN_INSIDE) or key not in facts["sha256"] or case not in self.cases:
+            return None
+        if key not in self._read:
+            self._read[key] = read_poses(self.path, facts, magnitude, len(self.cases))
+        row = self.cases.index(case) * frames
+        return VoxelPoses(*(part[row : row + frames] for part in self._read[key]))
+
+
+def check_pose_facts(told: Record) -> None:
+    """An error unless a manifest tells of evaluation poses what `write_poses` gave it."""
+    if told.text("file") != Path(told.text("file")).name:
+        raise told.wrong("file", "the name of a file in this folder")
+    told.whole("frames", 1, 10_000)
+    told.whole("seed")
+    told.number("min_inside", 0, 1)
+    for key in told.record("sha256").values:
+        told.record("sha256").text(key)
+
+
+def read_poses(path: Path, facts: dict[str, Any], magnitude: float, volumes: int) -> VoxelPoses:
+    """The stored evaluation poses (N * frames, ...) of N volumes at a magnitude, if they are those `facts` tell of."""
     key = _key(magnitude)
     if key not in facts["sha256"]:
         found = ", ".join(name.removeprefix("pm") for name in facts["sha256"])
@@ -83,12 +123,14 @@ def read_poses(path: Path, facts: dict[str, Any], magnitude: float) -> VoxelPose
             where=str(path),
             fix="use one of the stored magnitudes, or draw poses with evaluation_poses",
         )
+    count = volumes * facts["frames"]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = file[f"{key}_rotation"], file[f"{key}_translation"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            rotation = _array(archive, f"{key}_rotation", (count, 3, 3))
+            translation = _array(archive, f"{key}_translation", (count, 3))
+    except _BROKEN as error:
         raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix="prepare the data again") from None
-    poses = VoxelPoses(*map(torch.from_numpy, arrays))
+    poses = VoxelPoses(rotation, translation)
     if tensors_sha256(*poses) != facts["sha256"][key]:
         raise ScopeRegError(
             f"the poses of magnitude {magnitude:g} are not those that were written",
@@ -96,6 +138,18 @@ def read_poses(path: Path, facts: dict[str, Any], magnitude: float) -> VoxelPose
             fix="prepare the data again",
         )
     return poses
+
+
+def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Tensor:
+    """An array of float32 in an archive, if it has this shape; no more of it is read than that."""
+    with archive.open(f"{name}.npy") as file:
+        header = read_npy_header(file)
+        if (header.shape, header.dtype) != (shape, np.dtype("<f4")):
+            raise ValueError(f"{name} holds {header.dtype} of shape {header.shape}, not float32 of {shape}")
+        values = file.read(header.size + 1)  # to the end, where the archive compares its checksum
+    if len(values) != header.size:
+        raise ValueError(f"{name} does not hold the {header.size} bytes that its header tells")
+    return torch.frombuffer(bytearray(values), dtype=torch.float32).reshape(shape)
 
 
 def _key(magnitude: float) -> str:

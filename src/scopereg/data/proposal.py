@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scopereg.data import camus, muregpro
 from scopereg.data.folder import MIN_SIZE, FileGrid, eights
+from scopereg.data.registry import DATASETS
 from scopereg.data.seeds import generator_for
 from scopereg.geometry import MIN_INSIDE, inside_fraction, sample_poses
 
-USUAL_SIZE = 128
+USUAL_SIZE = 128  # voxels along a side
 LARGE_SIZE = 192  # in-plane voxels beyond which a coarser grid is proposed
 _USUAL_VOXELS = 32 * USUAL_SIZE * USUAL_SIZE
 _DRAWS = 256
@@ -40,13 +40,10 @@ class Proposal:
 
 def propose(layout: str, grids: Sequence[FileGrid], usual: Usual) -> Proposal:
     """A proposal for a dataset as published, or for volumes of these grids."""
-    if layout == "camus":
-        shape: Shape = (32, USUAL_SIZE, USUAL_SIZE)
-        rule = "as published: 32 frames, the central 78.8 mm in 128 pixels; --size 192, 384 and 512 are published too"
-        return _with_magnitude(shape, camus.FIELD_MM / USUAL_SIZE, {"shape": rule, "spacing_mm": rule}, usual)
-    if layout == "muregpro":
-        rule = "as published: two halves of each case, next to the probe"
-        return _with_magnitude(muregpro.SHAPE, muregpro.SPACING_MM, {"shape": rule, "spacing_mm": rule}, usual)
+    grid = DATASETS[layout].published_grid()
+    if grid is not None:
+        shape, spacing_mm, rule = grid
+        return _with_magnitude(shape, spacing_mm, {"shape": rule, "spacing_mm": rule}, usual)
     return _with_magnitude(*_common_grid(grids), usual)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from scopereg.data.cases import CaseFiles, CaseRecord, LoadedVolume, load_case, source_hashes
 from scopereg.errors import ScopeRegError
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path
 
 PART = ".part"
@@ -111,10 +112,12 @@ class RowFiles:
 
     def _fits(self, name: str) -> bool:
         try:
-            found = np.load(self.part(name), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            with self.part(name).open("rb") as file:
+                found = read_npy_header(file)
+            whole = self.part(name).stat().st_size == found.offset + found.size
+        except (OSError, ValueError):
             return False
-        return bool(found.shape == (self.count, *self.shape) and found.dtype == np.uint8)
+        return whole and found[:2] == (np.dtype(np.uint8), (self.count, *self.shape))
 
     def _check_space(self, name: str) -> None:
         needed, free = self.count * self.row_bytes, shutil.disk_usage(self.folder).free
@@ -134,10 +137,10 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a case: an entry for the journal, or the reason why it is bad."""
+    """What became of a case: an entry for the journal, or the error that it is bad."""
 
     entry: dict[str, Any] | None
-    reason: str = ""
+    error: ScopeRegError | None = None
 
 
 @dataclass(frozen=True)
@@ -149,12 +152,16 @@ class Job:
     rows: RowFiles
     volumes_per_case: int
 
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        return self.rows.count, *self.rows.shape
+
     def write_case(self, task: Task) -> Done:
         """Read a case and write its rows."""
         try:
-            volumes, record = load_case(self.load, task.case, self.root)
+            volumes, record = load_case(self, task.case)
         except ScopeRegError as error:
-            return Done(None, error.what)
+            return Done(None, error)
         for row, volume in zip(self._rows(task.place), volumes, strict=True):
             for name, voxels in zip(("images", "labels"), (volume.image, volume.labels), strict=True):
                 if voxels is not None:

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -16,12 +16,15 @@ from typing import Any
 from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import write_text
+from scopereg.io.records import Limits, read_json
 
 CAMUS_FOLDS = 5
 PARTS = ("train", "validation", "test")
 _SUBGROUPS = 10
 FORMAT = "scopereg-folds-1"
 Folds = list[dict[str, list[str]]]  # patients of each part
+Published = Callable[[Sequence[str], int], "Split | None"]  # of patients and a fold
+_LIMITS = Limits(64 * 2**20, 20, 4_000_000)  # every patient in every fold
 _SHORT = {"val": "validation"}
 
 
@@ -62,8 +65,9 @@ def split_named(name: str, patients: Sequence[str], fold: int = 0, seed: int = 0
 def split_given(patients: Sequence[str], folds: Sequence[Mapping[str, Any]], fold: int = 0) -> Split:
     """One of the folds that name the patients of each part, and the rule that chose them."""
     _check_fold(fold, len(folds), "split_given(fold)")
-    train, validation, test = (folds[fold][part] for part in PARTS)
-    split = _rows(patients, train, validation, test, folds[fold].get("rule", f"given, fold {fold}"))
+    parts = _parts(folds[fold], fold, "split_given(folds)")
+    rule = str(folds[fold].get("rule", f"given, fold {fold}"))
+    split = _rows(patients, parts["train"], parts["validation"], parts["test"], rule)
     if not (split.train and split.validation and split.test):
         raise ScopeRegError(
             f"fold {fold} leaves a part without patients",
@@ -165,16 +169,28 @@ def _check_fold(fold: int, folds: int, where: str) -> None:
         raise ScopeRegError(f"fold {fold}", where=where, fix=f"use a fold from 0 to {folds - 1}")
 
 
-def make_folds(name: str, patients: Sequence[str], given: Folds | None = None) -> list[Split]:
-    """Every fold of a set: those given, else five, or as many as there are patients."""
+def make_folds(
+    name: str, patients: Sequence[str], given: Folds | None = None, published: Published | None = None
+) -> list[Split]:
+    """Every fold of a set: those given, else five, or as many as there are patients, the publishers' where they are."""
     if given is not None:
         return [split_given(patients, given, fold) for fold in range(len(given))]
-    return [split_named(name, patients, fold) for fold in range(min(CAMUS_FOLDS, len(set(patients))))]
+    found = [published(patients, fold) if published else None for fold in range(_count(patients))]
+    return [split or split_named(name, patients, fold) for fold, split in enumerate(found)]
 
 
-def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
-    """Store folds as JSON, and give them by patient as they are stored."""
-    content = [
+def published_folds(patients: Sequence[str], published: Published | None) -> list[dict[str, Any]] | None:
+    """The publishers' folds as they are stored; None where they have none, or not for all of these patients."""
+    found = [published(patients, fold) if published else None for fold in range(_count(patients))]
+    return None if None in found else _by_patient([split for split in found if split is not None], patients)
+
+
+def _count(patients: Sequence[str]) -> int:
+    return min(CAMUS_FOLDS, len(set(patients)))
+
+
+def _by_patient(folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
+    return [
         {
             "rule": fold.rule,
             "sha256": fold.sha256(patients),
@@ -182,28 +198,38 @@ def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> 
         }
         for fold in folds
     ]
+
+
+def write_folds(path: Path, folds: Sequence[Split], patients: Sequence[str]) -> list[dict[str, Any]]:
+    """Store folds as JSON, and give them by patient as they are stored."""
+    content = _by_patient(folds, patients)
     stored = {"format": FORMAT, "sha256": folds_sha256(content), "folds": content}
     write_text(path, json.dumps(stored, indent=1) + "\n")
     return content
 
 
-def read_folds(path: Path, patients: Collection[str], *, strangers: bool = False) -> Folds:
+def read_folds(path: Path, patients: Collection[str], *, may_name_others: bool = False) -> Folds:
     """Patients of each part of each fold, from a file of ours or of one's own; each patient is in just one part.
 
     One's own needs no more than {"folds": [{"train": [...], "validation": [...], "test": [...]}, ...]}. It may name
-    patients that are not in the set only if `strangers` are expected, since bad cases were left out.
+    patients that are not in the set only if it `may_name_others`, since bad cases were left out.
     """
     content = _read(path)
-    folds = [_parts(fold, number, path) for number, fold in enumerate(content["folds"])]
+    folds = [_parts(fold, number, str(path)) for number, fold in enumerate(content["folds"])]
     wanted = set(patients)
     for number, fold in enumerate(folds):
         if len(wanted) >= len(PARTS):  # fewer cannot but share parts
             _check_once(fold, f"{path}, fold {number}")
-        _check_complete(fold, wanted, strangers, f"{path}, fold {number}")
+        _check_complete(fold, wanted, may_name_others, f"{path}, fold {number}")
     told = content.get("sha256")
     if content.get("format") == FORMAT and told != folds_sha256(content["folds"]):
         raise ScopeRegError("its content is not what was written", where=str(path), fix="prepare the data again")
     return [{part: [name for name in fold[part] if name in wanted] for part in PARTS} for fold in folds]
+
+
+def read_stored_folds(path: Path) -> Any:
+    """The folds of a file as they are stored."""
+    return _read(path)["folds"]
 
 
 def folds_sha256(content: Any) -> str:
@@ -212,10 +238,7 @@ def folds_sha256(content: Any) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix="pass a JSON file of folds") from None
+    content = read_json(path, "pass a JSON file of folds", limits=_LIMITS)
     if not isinstance(content, dict) or not isinstance(content.get("folds"), list) or not content["folds"]:
         raise ScopeRegError(
             "it has no list of folds",
@@ -225,14 +248,14 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _parts(fold: Any, number: int, path: Path) -> dict[str, list[str]]:
+def _parts(fold: Any, number: int, where: str) -> dict[str, list[str]]:
     parts = {_SHORT.get(key, key): value for key, value in fold.items()} if isinstance(fold, dict) else {}
     for part in PARTS:
         names = parts.get(part)
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise ScopeRegError(
                 f"fold {number} has no patients for {part}",
-                where=str(path),
+                where=where,
                 fix=f"list the names of patients in {part}",
             )
     return {part: parts[part] for part in PARTS}
@@ -252,9 +275,9 @@ def _check_once(fold: Mapping[str, Sequence[str]], where: str) -> None:
         )
 
 
-def _check_complete(fold: Mapping[str, Sequence[str]], patients: set[str], strangers: bool, where: str) -> None:
+def _check_complete(fold: Mapping[str, Sequence[str]], patients: set[str], may_name_others: bool, where: str) -> None:
     named = {name for names in fold.values() for name in names}
-    unknown = set() if strangers else named - patients
+    unknown = set() if may_name_others else named - patients
     for wrong, words in (
         (sorted(patients - named), "patients of the set are in no part"),
         (sorted(unknown), "patients in it are not in the set"),

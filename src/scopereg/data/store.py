@@ -15,14 +15,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scopereg.data.poses import StoredPoses, check_pose_facts
 from scopereg.errors import ScopeRegError
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.files import atomic_path, output_folder, write_text
+from scopereg.io.records import Limits, Record, read_json
 from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-set-1"
 MANIFEST = "manifest.json"
 _FRAME_FILES = {"images": "frames", "rotation": "frame_rotations", "translation": "frame_translations"}
 _ARRAYS = ("images", "labels", *_FRAME_FILES.values())
+_FACTS: dict[str, type | tuple[type, ...]] = {  # of those that are read again
+    "dataset": str,
+    "anatomy": str,
+    "classes": list,
+    "notes": dict,
+    "skipped": dict,
+    "orientation": dict,
+    "parameters": dict,
+    "sources_sha256": dict,
+    "folds": list,
+    "splits": dict,
+    "evaluation_poses": dict,
+}
+_LIMITS = Limits(64 * 2**20, 20, 4_000_000)  # a hash for each of very many files
 _MAKE_AGAIN = "prepare the data again: the folder is not as it was written"
 
 
@@ -72,6 +89,7 @@ class VolumeSet:
     labels: Tensor | None = None  # uint8, shape of images
     frames: AcquiredFrames | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # how it was made; JSON
+    poses: StoredPoses | None = None  # evaluation poses, of sets that were prepared with some
 
     def __post_init__(self) -> None:
         for name in ("cases", "patients", "margin"):
@@ -215,61 +233,105 @@ def open_set(folder: Path | str, *, verify: bool = True) -> VolumeSet:
     Writing into its tensors changes nothing on disk.
     """
     folder = Path(folder)
-    content = read_manifest(folder)
-    try:
-        arrays = {name: _map_array(folder / f"{name}.npy", facts, verify) for name, facts in content["arrays"].items()}
-        frames = [arrays[name] for name in _FRAME_FILES.values() if name in arrays]
-        return VolumeSet(
-            name=content["name"],
-            images=arrays["images"],
-            spacing_mm=float(content["spacing_mm"]),
-            cases=content["cases"],
-            patients=content["patients"],
-            margin=content["margin"],
-            labels=arrays.get("labels"),
-            frames=AcquiredFrames(*frames) if frames else None,
-            facts=content["facts"],
-        )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ScopeRegError(
-            f"the manifest lacks or garbles {error}", where=str(folder / MANIFEST), fix=_MAKE_AGAIN
-        ) from None
+    told = _told(folder)
+    arrays = told.record("arrays")
+    for name in arrays.values:
+        if name not in _ARRAYS:
+            raise arrays.wrong(name, f"one of {', '.join(_ARRAYS)}")
+    mapped = {name: _map_array(folder / f"{name}.npy", arrays.record(name), verify) for name in arrays.values}
+    if "images" not in mapped:
+        raise arrays.wrong("images", "there")
+    frames = [mapped[name] for name in _FRAME_FILES.values() if name in mapped]
+    if len(frames) not in (0, len(_FRAME_FILES)):
+        raise arrays.wrong("frames", f"with all of {', '.join(_FRAME_FILES.values())}")
+    facts = dict(told.record("facts").values)
+    cases = _names(told, "cases")
+    stored = facts.get("evaluation_poses")
+    return VolumeSet(
+        name=told.text("name"),
+        images=mapped["images"],
+        spacing_mm=told.number("spacing_mm"),
+        cases=cases,
+        patients=_names(told, "patients"),
+        margin=_margin(told),
+        labels=mapped.get("labels"),
+        frames=AcquiredFrames(*frames) if frames else None,
+        facts=facts,
+        poses=None if stored is None else StoredPoses(folder / stored["file"], stored, cases),
+    )
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a folder says of the set in it."""
+    """What a folder says of the set in it, of the right kinds."""
+    return dict(_told(folder).values)
+
+
+def _told(folder: Path) -> Record:
     path = folder / MANIFEST
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise ScopeRegError(
             "there is no set here: no manifest.json",
             where=str(folder),
             fix="name the folder that the data were prepared into; if preparing them was interrupted, start it again",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix=_MAKE_AGAIN) from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise ScopeRegError(f"the format is {found!r}", where=str(path), fix=f"this version reads {FORMAT} alone")
-    return dict(content)
-
-
-def _map_array(path: Path, facts: dict[str, Any], verify: bool) -> Tensor:
-    try:
-        # Copy on write: torch has no read-only tensors, and nobody shall write into the file.
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except FileNotFoundError:
-        raise ScopeRegError("the file is missing", where=str(path), fix=_MAKE_AGAIN) from None
-    except (OSError, ValueError, EOFError) as error:
-        raise ScopeRegError(f"it is damaged: {error}", where=str(path), fix=_MAKE_AGAIN) from None
-    if list(array.shape) != facts["shape"] or str(array.dtype) != facts["dtype"]:
-        raise ScopeRegError(
-            f"it holds {array.dtype} of shape {array.shape}, the manifest says {facts['dtype']} of {facts['shape']}",
-            where=str(path),
-            fix=_MAKE_AGAIN,
         )
-    if verify and _values_sha256(array) != facts["sha256"]:
+    told = Record.of(read_json(path, _MAKE_AGAIN, limits=_LIMITS), str(path), _MAKE_AGAIN)
+    if told.values.get("format") != FORMAT:
+        raise ScopeRegError(
+            f"the format is {str(told.values.get('format'))[:60]!r}",
+            where=str(path),
+            fix=f"this version reads {FORMAT} alone",
+        )
+    facts = told.record("facts")
+    for name, kind in _FACTS.items():
+        if facts.has(name) and not isinstance(facts.values[name], kind):
+            raise facts.wrong(name, "of the kind that was written")
+    if facts.has("evaluation_poses"):
+        check_pose_facts(facts.record("evaluation_poses"))
+    if facts.has("splits"):
+        splits = facts.record("splits")
+        splits.text("sha256")
+        splits.list("rules")
+        if splits.text("file") != Path(splits.text("file")).name:
+            raise splits.wrong("file", "the name of a file in this folder")
+    return told
+
+
+def _names(told: Record, key: str) -> tuple[str, ...]:
+    names = told.list(key)
+    if not all(isinstance(name, str) and name for name in names):
+        raise told.wrong(key, "a list of names")
+    return tuple(names)
+
+
+def _margin(told: Record) -> tuple[int, int, int]:
+    numbers = told.numbers("margin", 3)
+    if any(number != int(number) for number in numbers):
+        raise told.wrong("margin", "three whole numbers")
+    z, y, x = map(int, numbers)
+    return z, y, x
+
+
+def _map_array(path: Path, told: Record, verify: bool) -> Tensor:
+    if not path.is_file():
+        raise ScopeRegError("the file is missing", where=str(path), fix=_MAKE_AGAIN)
+    wanted = told.list("shape", most=8), told.text("dtype", choices=("uint8", "float32")), told.text("sha256")
+    try:
+        with path.open("rb") as file:
+            header = read_npy_header(file)
+        found = list(header.shape), str(header.dtype)
+        if found != wanted[:2]:
+            raise ScopeRegError(
+                f"it holds {found[1]} of shape {found[0]}, the manifest says {wanted[1]} of {wanted[0]}",
+                where=str(path),
+                fix=_MAKE_AGAIN,
+            )
+        if path.stat().st_size != header.offset + header.size or header.size == 0:
+            raise ValueError(f"it has {path.stat().st_size} bytes, not {header.offset + header.size}")
+        # Copy on write: torch has no read-only tensors, and nobody shall write into the file.
+        array = np.memmap(path, header.dtype, "c", header.offset, header.shape)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ScopeRegError(f"it is damaged: {error}", where=str(path), fix=_MAKE_AGAIN) from None
+    if verify and _values_sha256(array) != wanted[2]:
         raise ScopeRegError("its content is not what was written", where=str(path), fix=_MAKE_AGAIN)
     return torch.from_numpy(array)
 

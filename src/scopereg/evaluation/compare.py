@@ -70,7 +70,7 @@ STATISTICS = [
 def compare(
     rows: Sequence[FrameResult], *, reference: str | None = None, intersect: bool = False, with_published: bool = False
 ) -> list[Table]:
-    """All tables of some results: main, statistics, capture range, and what was published where that is asked for."""
+    """Make all tables of some results: main, statistics, capture range, and published numbers if asked for."""
     groups = group_results(rows, intersect=intersect)
     reference = choose_reference(rows, reference)
     tables = [main_table(group, reference, with_published=with_published) for group in groups]
@@ -267,7 +267,7 @@ def _start_note(group: Group) -> list[str]:
 
 
 def _missing_notes(group: Group) -> list[str]:
-    """Which frames have no number, which † marks: not located, or located where a number does not exist."""
+    """Explain the † marks: frames that were not located, or located where a number is undefined."""
     total, notes, undefined = len(group.folds), [], dict[tuple[int, str], list[str]]()
     for method in group.methods:
         lost = _not_located(group, method)

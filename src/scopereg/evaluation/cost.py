@@ -1,4 +1,4 @@
-"""What a network costs: parameters and multiply-adds, counted as the paper counts them and with the scans added."""
+"""Cost of a network: parameters and multiply-adds, counted as in the paper and with the scans added."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _sampling(*inputs: Any, out_shape: Any, **more: Any) -> int:
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *rest: Any, **more: Any
 ) -> int:
-    """With fixed moments a product, and a sum where it is scaled; else, as in instance norms, the moments too."""
+    """Count a product for fixed moments, a sum if scaled; and for instance norms the moments too."""
     operations = (4, 5) if training else (1, 2)
     return operations[weight is not None] * prod(x)
 

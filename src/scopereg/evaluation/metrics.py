@@ -1,4 +1,4 @@
-"""How good a registration is, frame by frame: overlap, surface distance, likeness, and all metrics at once.
+"""Quality of a registration, frame by frame: overlap, surface distance, likeness, and all metrics at once.
 
 All functions take a batch, give one number per frame, and run on any device. Errors of poses, in mm and degrees,
 are in `scopereg.geometry`. What has no answer is an error that names the frames, or NaN where the caller asks for it
@@ -35,7 +35,7 @@ _MAX_DISTANCES = 2**22  # surface distances held at once
 
 
 def is_success(mtre: Float[Tensor, " b"], threshold_mm: float = SUCCESS_MM) -> Bool[Tensor, " b"]:
-    """Whether the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
+    """True where the mTRE in mm is at most the threshold. NaN is an error: it is neither success nor failure."""
     refuse_rows(
         ~torch.isfinite(mtre), "the mTRE is NaN or infinite", "is_success(mtre)", "compute it from finite poses"
     )
@@ -124,7 +124,7 @@ def frame_metrics(
     padding: Padding = "zeros",
     threshold_mm: float = SUCCESS_MM,
 ) -> dict[str, Float[Tensor, " b"]]:
-    """All metrics of a batch of frames in a volume (D, H, W), or (1 or B, D, H, W), as columns.
+    """Compute all metrics of a batch of frames in a volume (D, H, W), or (1 or B, D, H, W), as columns.
 
     mtre_mm, trans_err_mm, rot_err_deg, geodesic_deg, success (0 or 1), ncc and ssim of the volume at the predicted pose
     against the frame, and with a label volume also dice and hd95_mm of its planes at the predicted and the true pose
@@ -217,7 +217,7 @@ def _distances(start: Bool[Tensor, "h w"], goal: Bool[Tensor, "h w"]) -> Float[T
 
 
 def _is_constant(values: Float[Tensor, "b n"]) -> Bool[Tensor, " b"]:
-    """Which rows spread no more than rounding does."""
+    """True for rows that spread no more than rounding does."""
     low, high = values.amin(1), values.amax(1)
     return high - low <= 16 * torch.finfo(values.dtype).eps * torch.maximum(low.abs(), high.abs())
 

@@ -52,7 +52,7 @@ def published_dataset(name: str) -> str | None:
 
 
 def is_published_dataset(name: str) -> bool:
-    """Whether a set goes by the very name of a published dataset, whatever its dashes and capitals."""
+    """True if a set has the name of a published dataset, ignoring dashes and capitals."""
     return _plain(name) in map(_plain, _datasets())
 
 

@@ -1,4 +1,4 @@
-"""Reliability: what a confidence is worth, from the errors of frames and what was said of them beforehand."""
+"""Reliability: how well confidence and expected error predict the errors of frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """What is to be told of judged frames; shares are of 1, NaN where there is nothing to count."""
+    """Statistics of judged frames; shares are of 1, NaN where there is nothing to count."""
 
     frames: int
     mean_mm: float
@@ -59,7 +59,7 @@ class Reliability(NamedTuple):
 
 
 def reliability_of(judged: Judged) -> Reliability:
-    """Everything that a table shows of some frames."""
+    """Compute everything that a table shows of some frames."""
     errors, ok = judged.errors_mm, judged.ok
     calibrated = judged.is_calibrated
     return Reliability(

@@ -1,4 +1,4 @@
-"""Results: one CSV row per frame, with how it was made in the header; written row by row, read back as columns."""
+"""Results: one CSV row per frame with provenance in the header; read back, and paired frame by frame across methods."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class FrameResult:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells a frame from the others of its file."""
+        """Identity of a frame within its file."""
         return self.case, self.frame
 
     @property
     def run(self) -> tuple[str, str, float, int, str]:
-        """What tells a run from others."""
+        """Identity of a run."""
         return self.dataset, self.protocol, self.magnitude, self.fold, self.method
 
 
@@ -123,7 +123,7 @@ _TYPES = get_type_hints(FrameResult)
 
 
 def pose_of(found: Found) -> Pose | None:
-    """That of a result; a frame that a classical search could not locate counts as left where that began."""
+    """Pose of a result; a frame that a classical search could not locate counts as left where that began."""
     if isinstance(found, Result):
         return found.pose
     return found.start if isinstance(found, RegistrationError) else None
@@ -162,7 +162,7 @@ def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
     return [parse_row(values, number, path) for number, values in enumerate(csv.DictReader(lines[1:]), start=3)], facts
 
 
-def find_files(paths: Sequence[Path | str]) -> list[Path]:
+def result_files(paths: Sequence[Path | str]) -> list[Path]:
     """Files, and all .csv files in folders, each once; an error where there are none."""
     found: list[Path] = []
     for path in map(Path, paths):
@@ -178,7 +178,7 @@ def find_files(paths: Sequence[Path | str]) -> list[Path]:
 
 def read_files(paths: Sequence[Path | str]) -> list[ResultsFile]:
     """Files, and all .csv files in folders, each once; an error where two have the same frame of a run."""
-    files = [ResultsFile(path, *read_results(path)) for path in find_files(paths)]
+    files = [ResultsFile(path, *read_results(path)) for path in result_files(paths)]
     _check_one_part(files)
     seen: set[tuple[Any, ...]] = set()
     for row in (row for file in files for row in file.rows):
@@ -231,7 +231,7 @@ def parse_row(values: dict[str, str], number: int, path: Path | str) -> FrameRes
 
 
 def is_failure(row: FrameResult, threshold_mm: float) -> bool:
-    """Whether a frame is farther off than the threshold, or was not located at all."""
+    """True for a frame that is farther off than the threshold, or was not located at all."""
     return math.isnan(row.mtre_mm) or row.mtre_mm > threshold_mm
 
 
@@ -315,7 +315,7 @@ def _pair(dataset: str, protocol: str, magnitude: float, methods: dict[str, Fram
 
 
 def _label(dataset: str, protocol: str, magnitude: float) -> str:
-    """In words; tracked sweeps have no magnitude."""
+    """Name a group; tracked sweeps have no magnitude."""
     return f"{dataset}, {protocol} protocol" + (f", pm {magnitude:g}" if magnitude else "")
 
 

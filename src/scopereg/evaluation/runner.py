@@ -47,7 +47,7 @@ LOCATED_AS = "shipped"  # by `Locator`, as `register` does; rows of the time bef
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """What is evaluated, besides the data and the method."""
+    """Settings of an evaluation, besides the data and the method."""
 
     protocol: Protocol | Literal["real"] = "honest"  # real: frames of a tracked sweep
     magnitude: float = 10.0
@@ -115,7 +115,7 @@ def file_name(dataset: str, method: str, settings: EvaluateSettings) -> str:
 
 
 class Origin(NamedTuple):
-    """Where the frames of a case come from."""
+    """Origin of the frames of a case."""
 
     dataset: str
     case: str
@@ -153,7 +153,7 @@ class RowJournal:
 
 
 class Answers(NamedTuple):
-    """What a method found of the frames of a case."""
+    """Answers of a method for the frames of a case."""
 
     found: list[Found]
     judged: bool  # whether the method gives verdicts
@@ -230,7 +230,7 @@ def _measured(placed: dict[int, VoxelPoses], examples: CaseExamples, spacing_mm:
 
 
 def run_facts(data_sha256: str, method: Method, settings: EvaluateSettings, split: str) -> dict[str, Any]:
-    """What must be alike for rows to belong together."""
+    """Facts that must be equal for rows to belong together."""
     facts = {
         "located_as": LOCATED_AS,
         "settings": asdict(settings),
@@ -244,7 +244,7 @@ def run_facts(data_sha256: str, method: Method, settings: EvaluateSettings, spli
 
 
 def _data_facts(volumes: VolumeSet) -> dict[str, Any]:
-    """What the frames lie in; enough to make phantoms again for a report."""
+    """Facts of the volumes; enough to make phantoms again for a report."""
     made = volumes.facts if volumes.facts.get("dataset") == "phantom" else None
     facts = {"name": volumes.name, "shape": volumes.shape, "spacing_mm": volumes.spacing_mm, "phantoms": made}
     content: dict[str, Any] = json.loads(json.dumps(facts))

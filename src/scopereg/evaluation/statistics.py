@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """From low to high; NaN where there is none."""
+    """Interval from low to high; NaN where there is none."""
 
     low: float
     high: float

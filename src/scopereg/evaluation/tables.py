@@ -20,7 +20,7 @@ MARK = "†"  # behind a value that leaves frames out
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is named and written; `form` is a format of Python's, or "p" for p-values."""
+    """Name and format of a column; `form` is a format of Python's, or "p" for p-values."""
 
     key: str  # its name in CSV
     title: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any
 
 from scopereg.errors import ScopeRegError
@@ -26,6 +28,8 @@ except ModuleNotFoundError:
 
 _PATIENCE_S = 60.0  # a worker that lost its driver may take a moment to end
 _KNOCK_S = 5.0
+_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # by its name of two systems; 0 keeps any to this machine
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,24 @@ class Share:
 
 
 def run_on_ray(
-    runs: Sequence[Run], place: Place, show: Show, address: str | None = None, share: Share | None = None
+    runs: Sequence[Run],
+    place: Place,
+    show: Show,
+    address: str | None = None,
+    share: Share | None = None,
+    *,
+    open_to_all: bool = False,
 ) -> list[Outcome]:
     """How each run ended, on the cluster at `address`, or on one that is started on this machine.
 
+    One that is started asks for a token, and listens on loopback, or with `open_to_all` on all addresses.
     Output and data must lie where every machine of the cluster sees them under the same path.
     """
     share = share or Share()
     place = replace(place, output=place.output.resolve(), quiet=True, patience_s=_PATIENCE_S)
     if place.data is not None:
         place = replace(place, data=os.path.abspath(place.data))
-    with _cluster(address):
+    with _cluster(address, open_to_all=open_to_all):
         shares = {run.name: _resources(run, share) for run in runs}
         _check(shares.values())
         task = ray.remote(_task)
@@ -113,20 +124,78 @@ def _check(shares: Any) -> None:
 
 
 @contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
+def _cluster(address: str | None, *, open_to_all: bool = False) -> Iterator[None]:
     """The cluster that this process is in already, else the one at the address, else a new one on this machine."""
     if ray.is_initialized():
         yield
         return
     quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        ray.init(address="local", include_dashboard=False, **quietly)
-    else:
-        _connect(address, quietly)
+    with _safe_start(open_to_all) if address is None else nullcontext():
+        try:
+            if address is None:
+                ray.init(address="local", include_dashboard=False, **quietly)
+                _check_reach(open_to_all)
+            else:
+                _connect(address, quietly)
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _safe_start(open_to_all: bool) -> Iterator[None]:
+    """Have Ray ask for a token, and listen on loopback alone.
+
+    It would listen on all addresses, whatever address it is told to have; where it is told that there are no other
+    machines, it takes loopback. The token of such a cluster lives as long as it, in the environment of its processes.
+    """
+    constants = ray._private.ray_constants
+    own = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
+    if not open_to_all:
+        own[_MACHINES] = "0"
+        if not any(name in os.environ for name in _TOKENS):
+            own[_TOKENS[0]] = secrets.token_hex(32)
+    before = constants.ENABLE_RAY_CLUSTER
+    try:
+        with _environment(own):
+            constants.ENABLE_RAY_CLUSTER = open_to_all and before
+            _read_environment()
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        _read_environment()
+
+
+@contextmanager
+def _environment(own: Mapping[str, str]) -> Iterator[None]:
+    """Variables for this process and those that it starts, for a while."""
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         yield
     finally:
-        ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _read_environment() -> None:
+    """Ray read it when it was imported."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _check_reach(open_to_all: bool) -> None:
+    """Rather no cluster than one that others reach without being asked for."""
+    address = ray.util.get_node_ip_address()
+    if not open_to_all and not ip_address(address).is_loopback:
+        raise ScopeRegError(
+            f"this version of Ray ({ray.__version__}) listens on {address}, which other machines may reach",
+            where="ray=",
+            fix="install the version that constraints.txt names, or allow it: ray_open=True",
+        )
 
 
 def _connect(address: str, quietly: dict[str, Any]) -> None:

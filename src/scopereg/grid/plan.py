@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 from typing import Any, Literal
 
+from scopereg.data.registry import ANATOMIES
 from scopereg.errors import ScopeRegError
 from scopereg.training.presets import preset, with_length
 from scopereg.training.settings import PresetName, TrainSettings, plain
@@ -125,8 +126,6 @@ def expand(plan: Plan, where: str = "") -> tuple[Run, ...]:
 
 def _runs_of(plan: Plan, name: str, size: int | None, magnitude: float, fold: int, *, where: str) -> list[Run]:
     """The runs of a method at a point: a network has one for each protocol."""
-    from scopereg.data.phantom.anatomy import ANATOMIES
-
     options = dict(plan.methods[name])
     made_of = {"count": plan.count, "frames": plan.frames} if plan.dataset in ANATOMIES else {}
     base = Run(

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from scopereg.data.registry import WORLDS, dataset_names
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.plan import FIXED, SETTING, Plan, expand, is_network
 from scopereg.io.records import SMALL, parse_yaml, read_within
@@ -172,9 +173,7 @@ def _no_duplicates(values: Sequence[Any], where: str) -> None:
 
 def _check(plan: Plan, where: str) -> None:
     """What needs more than one look at one key."""
-    from scopereg.data.phantom.anatomy import ANATOMIES
-
-    datasets = (*ANATOMIES, "camus", "muregpro", "folder")
+    datasets = tuple(name for name in dataset_names() if name != WORLDS)
     if plan.dataset not in datasets:
         guess = did_you_mean(plan.dataset, datasets)
         raise ScopeRegError(f"{plan.dataset!r}{guess}", where=f"{where}: dataset", fix=f"use {', '.join(datasets)}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.store import MANIFEST, VolumeSet, open_set
+from scopereg.data.datasets import kept_name, load_dataset
+from scopereg.data.registry import ANATOMIES
+from scopereg.data.store import VolumeSet
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.grid.folder import DATA
@@ -24,14 +25,14 @@ def load_volumes(run: Run, data: str | None, output: Path, device: str, *, quiet
     if run.phantoms and path is None:
         wanted = (run.dataset, run.size, run.magnitude, run.phantoms["count"], run.phantoms["frames"])
         return _phantoms(*wanted, output / DATA, device, quiet)
-    volumes = _read(run.dataset, path, run.size, quiet)
+    volumes = _read(run.dataset, path, run.size, output / DATA, quiet)
     width = volumes.shape[-1]
     if run.size not in (None, width):
         raise ScopeRegError(
             f"its volumes have {width} pixels along a side, the plan asks for {run.size}",
             where=str(path),
-            fix=f"prepare the data with --size {run.size}, one folder for each resolution, and pass their names as in "
-            f"--data sets/camus-{_SIZE}",
+            fix=f"prepare the data at {run.size} pixels (scopereg data prepare), one folder for each resolution, "
+            f"and pass their names as in data=sets/camus-{_SIZE}",
         )
     return volumes
 
@@ -48,15 +49,19 @@ def data_path(run: Run, data: str | None) -> Path | None:
 
 
 @lru_cache(maxsize=1)  # runs of one resolution stand together, and a set may have gigabytes
-def _read(dataset: str, path: Path | None, size: int | None, quiet: bool) -> VolumeSet:
+def _read(dataset: str, path: Path | None, size: int | None, keep: Path, quiet: bool) -> VolumeSet:
+    """A stored set, or one made of the files of a dataset; the first process makes it, others wait for it."""
+    options: dict[str, Any] = {} if size is None else {"size": size}
     try:
-        load_dataset = _loader(dataset)
-    except ScopeRegError:
-        if path is not None and (path / MANIFEST).is_file():
-            return open_set(path)  # all that a machine without readers of medical images needs
-        raise
-    with counting("reading volumes", quiet) as progress:
-        return load_dataset(dataset, path, progress=progress, **({} if size is None else {"size": size}))
+        with counting("reading volumes", quiet) as progress:
+            kept = keep / kept_name(dataset, path, **options)
+            return load_dataset(dataset, path, keep=kept, progress=progress, **options)
+    except ModuleNotFoundError as error:  # machines without readers of images
+        raise ScopeRegError(
+            f"{error.name} is not installed",
+            where=f"dataset {dataset}",
+            fix="pip install scopereg, or pass a set prepared elsewhere: scopereg data prepare",
+        ) from None
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +76,6 @@ def _phantoms(
     quiet: bool,
 ) -> VolumeSet:
     """Phantoms with frames of one magnitude; the first process makes them, others wait for it."""
-    load_dataset = _loader(anatomy)
     shape = None if size is None else (ANATOMIES[anatomy].usual_shape[0], size, size)
     name = f"{anatomy}-pm{magnitude:g}" + ("" if size is None else f"-{size}")
     with locked(keep / f"{name}.lock", patience_s=float("inf")), counting("making phantoms", quiet) as progress:
@@ -85,16 +89,3 @@ def _phantoms(
             keep=keep / name,
             progress=progress,
         )
-
-
-def _loader(dataset: str) -> Callable[..., VolumeSet]:
-    """What reads every dataset, where the libraries for it are there."""
-    try:
-        from scopereg.data.datasets import load_dataset
-    except ModuleNotFoundError as error:
-        raise ScopeRegError(
-            f"{error.name} is not installed",
-            where=f"dataset {dataset}",
-            fix="pip install scopereg, or pass a set prepared elsewhere: scopereg data prepare",
-        ) from None
-    return load_dataset

@@ -1,4 +1,4 @@
-"""Files in, files out. The names below are imported on first use: most modules of this package need SimpleITK."""
+"""Files in, files out. The names below are imported on first use: most modules of this package need PyTorch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _HOMES = {
     "read_frame": "scopereg.io.frames",
     "read_pose": "scopereg.io.transforms",
     "read_volume": "scopereg.io.volumes",
+    "register_format": "scopereg.io.read_image",
     "write_frame": "scopereg.io.placement",
     "write_placed_frame": "scopereg.io.placement",
     "write_plus_sequence": "scopereg.io.plus_sequence",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scopereg.io.placement import write_resliced as write_resliced
     from scopereg.io.plus_sequence import add_poses as add_poses
     from scopereg.io.plus_sequence import write_plus_sequence as write_plus_sequence
+    from scopereg.io.read_image import register_format as register_format
     from scopereg.io.transforms import read_pose as read_pose
     from scopereg.io.transforms import write_pose as write_pose
     from scopereg.io.volumes import read_volume as read_volume
@@ -38,6 +40,7 @@ __all__ = [
     "read_frame",
     "read_pose",
     "read_volume",
+    "register_format",
     "write_frame",
     "write_placed_frame",
     "write_plus_sequence",

@@ -63,12 +63,8 @@ def numbers_kind(dtype: np.dtype[Any], components: int = 1) -> str:
 
 def checked_grid(header: ImageHeader, where: str) -> ImageHeader:
     """The header, or an error where its sizes and places cannot be."""
+    check_sizes(header.size, where)
     axes = len(header.size)
-    if axes not in (2, 3, 4) or min(header.size) < 1:
-        sizes = " x ".join(map(str, header.size))
-        raise ScopeRegError(
-            f"it has {axes} axes: {sizes}", where=where, fix="store one plane, volume or series of them"
-        )
     for words, numbers in (("sizes of its voxels", header.spacing_mm), ("place of its first voxel", header.origin_mm)):
         if len(numbers) != axes or not (np.isfinite(numbers).all() and np.abs(numbers).max() < _LARGEST_MM):
             listed = ", ".join(f"{number:g}" for number in numbers)
@@ -84,6 +80,24 @@ def checked_grid(header: ImageHeader, where: str) -> ImageHeader:
         )
     _check_axes(header.direction, axes, where)
     return header
+
+
+def check_stated(header: ImageHeader, where: str) -> None:
+    """An error for a file that does not state the size of its voxels, where nobody can be asked for it."""
+    if not header.states_spacing:
+        raise ScopeRegError(
+            "it does not say how large a voxel is", where=where, fix="store it again with the size of its voxels"
+        )
+
+
+def check_sizes(size: tuple[int, ...], where: str) -> None:
+    """An error unless they are those of a plane, a volume or a series of them."""
+    if len(size) not in (2, 3, 4) or min(size) < 1:
+        raise ScopeRegError(
+            f"it has {len(size)} axes: {' x '.join(map(str, size))}",
+            where=where,
+            fix="store one plane, one volume or one series of them",
+        )
 
 
 def _check_axes(direction: Matrix, axes: int, where: str) -> None:

@@ -100,8 +100,9 @@ def _read_planes(path: Path, given: float | Sequence[float] | None) -> Cine:
         raise ScopeRegError("it does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
     spacing = as_pair(header.spacing_mm[:2] if given is None else given, "read_frame(spacing_mm)")
     facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given"}
-    if given is not None:
-        facts |= given_spacing_note(spacing, stated, "the header")
+    given_notes = given_spacing_note(spacing, stated, "the header").get("notes", []) if given is not None else []
+    if notes := [*header.notes, *given_notes]:
+        facts["notes"] = notes
     planes = array if array.ndim == 3 else array[None]
     flat = np.allclose(direction[:2, :2], np.eye(2), atol=1e-6) and np.allclose(origin[2:], 0, atol=1e-6)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import write_bytes
 from scopereg.io.formats import GET_AGAIN, Format, ImageFile, ImageHeader, checked_grid, numbers_kind
-from scopereg.io.packed import RAW, TEXT, ZLIB, Packed, voxels_beside, voxels_elsewhere
+from scopereg.io.packed import RAW, TEXT, ZLIB, Packed, packed_parts, voxels_beside, voxels_elsewhere
 from scopereg.io.text_header import TextFields, header_line
 
 _TYPES = {
@@ -35,6 +34,11 @@ _FRAME_FIELD = re.compile(r"Seq_Frame(\d{1,9})_(\w+)")
 _ORIGIN = ("Offset", "Position", "Origin")
 _AXES = ("TransformMatrix", "Orientation", "Rotation")
 _BYTE_ORDER = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
+_FIRST_FIELDS = (
+    b"ObjectType",
+    b"NDims",
+    b"Comment",
+)  # headers written by hand often leave ObjectType out, as ITK allows
 _LONGEST_HEADER = 2**26  # bytes; 100,000 frames with three transforms each
 
 
@@ -151,7 +155,7 @@ def _encoded(
     """A whole file; fields on the layout of the pixels give way to what they are."""
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     content = array.tobytes()
-    content = zlib.compress(content, 2) if compressed else content
+    content = b"".join(packed_parts([content], ZLIB if compressed else RAW))
     sizes = array.shape[: array.ndim - (channels > 1)][::-1]
     layout = {
         "ObjectType": "Image",
@@ -188,7 +192,7 @@ def _text(path: Path) -> _Header:
 def _parsed(file: IO[bytes], path: Path) -> _Header:
     fields, frames = TextFields(path), dict[int, dict[str, str]]()
     first = file.readline(64)
-    if first.partition(b"=")[0].strip() == b"ObjectType":
+    if first.partition(b"=")[0].strip() in _FIRST_FIELDS:
         file.seek(0)
         while file.tell() < _LONGEST_HEADER and (line := header_line(file, path)) is not None:
             name, mark, value = (part.strip() for part in line.partition("="))
@@ -204,11 +208,11 @@ def _parsed(file: IO[bytes], path: Path) -> _Header:
             elif name:
                 fields.add(name, value)
             if name == "ElementDataFile":
-                if fields["ObjectType"] != "Image":
-                    raise fields.error(f"it holds no image but {fields['ObjectType'][:40]!r}")
+                if (kind := fields.get("ObjectType", "Image")) != "Image":
+                    raise fields.error(f"it holds no image but {kind[:40]!r}")
                 return _Header(fields, frames, file.tell())
     raise ScopeRegError(
-        "not a MetaImage file: its header does not run from ObjectType to ElementDataFile",
+        "not a MetaImage file: its header does not run from ObjectType or NDims to ElementDataFile",
         where=str(path),
         fix="pass a whole .mha or .mhd file",
     )

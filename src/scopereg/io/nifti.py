@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.formats import GET_AGAIN, Format, ImageFile, ImageHeader, Matrix, checked_grid, numbers_kind
-from scopereg.io.packed import GZIP, RAW, Packed, first_bytes, voxels_elsewhere
+from scopereg.io.formats import (
+    GET_AGAIN,
+    Format,
+    ImageFile,
+    ImageHeader,
+    Matrix,
+    check_sizes,
+    checked_grid,
+    numbers_kind,
+)
+from scopereg.io.packed import GZIP, RAW, Packed, first_bytes, packed_parts, voxels_elsewhere
 
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _DISAGREE = 0.1  # voxels at the far corner
+_COARSE_RAD = 3e-3  # what float32 leaves of an angle near half a turn
+_FARTHEST_MM = 1e9
 _SAME_SIZE = 0.01  # relative difference between two statements of a voxel's size
 _SAME_FORM = 1e-4
 _SCANNER = 1  # code of a form that the scanner wrote
@@ -93,11 +103,12 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
     encoding = GZIP if path.name.lower().endswith(".gz") else RAW
     try:
         fields = _fields(first_bytes(path, _LONGEST, encoding))
-    except (OSError, zlib.error, struct.error) as error:
+    except (OSError, struct.error) as error:
         raise ScopeRegError(f"its NIfTI header cannot be read: {error}", where=str(path), fix=GET_AGAIN) from None
     size, components = _sizes(fields, path)
     spacing, stated = _spacing(fields, size, path)
     unit = _unit_notes(fields, path)
+    scale = ("the slope of the NIfTI header is NaN; values are taken as stored",) if math.isnan(fields.scale[0]) else ()
     origin, direction, notes = _placed(fields, size, spacing, stated, path)
     dtype = _dtype(fields, path)
     shape = (components, *size[::-1]) if components > 1 else size[::-1]
@@ -115,7 +126,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
         components,
         (*origin[:axes], *[0.0] * (axes - 3)),
         stated,
-        (*unit, *notes),
+        (*unit, *scale, *notes),
         (path,),
         _Voxels(packed, *_scale(fields, path)),
     )
@@ -165,10 +176,8 @@ def write(path: Path, image: ImageFile) -> None:
     for name, (form, at) in _LAYOUTS[348].items():
         struct.pack_into(f"<{form}", content, at, *values[name])
     with path.open("wb") as file:
-        engine = zlib.compressobj(2, wbits=31) if path.name.endswith(".gz") else None
-        for part in (bytes(content), array.tobytes()):
-            file.write(engine.compress(part) if engine else part)
-        file.write(engine.flush() if engine else b"")
+        parts = (bytes(content), array.tobytes())
+        file.writelines(packed_parts(parts, GZIP if path.name.endswith(".gz") else RAW))
 
 
 FORMATS = (Format((".nii.gz", ".nii"), read_header, read_voxels, write),)
@@ -202,6 +211,7 @@ def _sizes(fields: _Fields, path: Path) -> tuple[tuple[int, ...], int]:
         components, sizes = sizes[4], sizes[:4]
     while len(sizes) > 3 and sizes[-1] == 1:
         sizes = sizes[:-1]
+    check_sizes(tuple(sizes), str(path))
     return tuple(sizes), components
 
 
@@ -264,9 +274,9 @@ def _voxel_offset(fields: _Fields, path: Path) -> int:
 
 
 def _scale(fields: _Fields, path: Path) -> tuple[float, float]:
-    """Slope and intercept; a slope of 0 says that there are none."""
+    """Slope and intercept; a slope of 0 says that there are none, and so do programs by NaN."""
     slope, intercept = fields.scale
-    if slope == 0:
+    if slope == 0 or math.isnan(slope):
         return 1.0, 0.0
     if not (math.isfinite(slope) and math.isfinite(intercept)):
         raise ScopeRegError(
@@ -285,9 +295,14 @@ def _placed(
     if fields.codes[1] > 0:
         forms["sform"] = np.vstack([np.reshape(fields.rows, (3, 4)), [0, 0, 0, 1]])
     if fields.codes[0] > 0:
-        forms["qform"] = _qform(fields, (*spacing, 1.0)[:3], path)
+        forms["qform"] = _qform(fields, (*spacing, 1.0, 1.0)[:3], path)
     if not forms:
         return (0.0, 0.0, 0.0), np.eye(3), ["the NIfTI header states no orientation; its axes are taken as LPS"]
+    for name, form in forms.items():
+        if not np.abs(form).max() < _FARTHEST_MM:  # NaN is not either
+            raise ScopeRegError(
+                f"its {name} holds numbers that are no places", where=str(path), fix="store its orientation again"
+            )
     lps = {name: _RAS_TO_LPS @ form for name, form in forms.items()}
     used = _chosen(fields, lps, path)
     lengths = np.linalg.norm(lps[used][:3, :3], axis=0)
@@ -300,7 +315,7 @@ def _placed(
             fix="store the volume again with the right size of a voxel",
         )
     notes = []
-    if len(lps) == 2 and not _corner_gap(lps["sform"], lps["qform"], size) <= _DISAGREE * min(space):
+    if len(lps) == 2 and _disagree(lps["sform"], lps["qform"], size, fields):
         notes.append(f"sform and qform of the NIfTI header disagree; the {used} is used")
     return tuple(lps[used][:3, 3].tolist()), lps[used][:3, :3] / lengths, notes
 
@@ -323,7 +338,7 @@ def _chosen(fields: _Fields, lps: dict[str, Matrix], path: Path) -> str:
 
 def _is_square(form: Matrix) -> bool:
     lengths = np.linalg.norm(form[:3, :3], axis=0)
-    if not (np.isfinite(form).all() and lengths.min() > 0):
+    if lengths.min() == 0:
         return False
     axes = form[:3, :3] / lengths
     return bool(np.allclose(axes.T @ axes, np.eye(3), atol=1e-4))
@@ -365,6 +380,15 @@ def _quaternion(rotation: Matrix) -> tuple[float, float, float]:
     b, c, d, a = np.linalg.eigh(matrix / 3)[1][:, -1]
     sign = -1.0 if a < 0 else 1.0
     return float(sign * b), float(sign * c), float(sign * d)
+
+
+def _disagree(sform: Matrix, qform: Matrix, size: tuple[int, ...], fields: _Fields) -> bool:
+    """Whether the two put a corner elsewhere by more than a qform is good for: near half a turn its angle is coarse."""
+    steps = np.linalg.norm(qform[:3, :3], axis=0)
+    extent = float(np.linalg.norm(steps * [n - 1 for n in (*size, 1)[:3]]))
+    half_turn = sum(part * part for part in fields.quaternion[:3]) > 1 - 1e-6
+    allowed = _DISAGREE * min(steps[: len(size)]) + (_COARSE_RAD if half_turn else 0.0) * extent
+    return _corner_gap(sform, qform, size) > allowed
 
 
 def _corner_gap(one: Matrix, other: Matrix, size: tuple[int, ...]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.formats import GET_AGAIN, Format, ImageFile, ImageHeader, Matrix, checked_grid, numbers_kind
-from scopereg.io.packed import BZIP2, GZIP, RAW, TEXT, Packed, voxels_beside, voxels_elsewhere
+from scopereg.io.packed import BZIP2, GZIP, RAW, TEXT, Packed, packed_parts, voxels_beside, voxels_elsewhere
 from scopereg.io.text_header import TextFields, header_line
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
@@ -59,7 +58,7 @@ _DOMAIN = ("domain", "space", "time", "???", "none")  # kinds of axes along whic
 _SPACES = {  # signs that take them to LPS
     "left-posterior-superior": (1, 1, 1),
     "right-anterior-superior": (-1, -1, 1),
-    "left-anterior-superior": (-1, 1, 1),
+    "left-anterior-superior": (1, -1, 1),
 }
 _SPACES[""] = (1, 1, 1)
 _SHORT = {"lps": "left-posterior-superior", "ras": "right-anterior-superior", "las": "left-anterior-superior"}
@@ -137,11 +136,9 @@ def write(path: Path, image: ImageFile) -> None:
         f"space origin: {_vector(origin)}",
         *("", ""),
     ]
-    engine = zlib.compressobj(2, wbits=31)
     with path.open("wb") as file:
         file.write("\n".join(lines).encode())
-        file.write(engine.compress(array.tobytes()))
-        file.write(engine.flush())
+        file.writelines(packed_parts([array.tobytes()], GZIP))
 
 
 FORMATS = (

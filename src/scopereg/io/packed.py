@@ -9,14 +9,14 @@ from __future__ import annotations
 import bz2
 import math
 import os
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng import zlib_ng
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.formats import GET_AGAIN
@@ -24,6 +24,8 @@ from scopereg.io.limits import check_size
 
 GZIP, ZLIB, BZIP2, RAW, TEXT = "gzip", "zlib", "bzip2", "raw", "text"
 _WINDOWS = {GZIP: 31, ZLIB: 47}  # of zlib: MetaImage may hold a stream of either kind
+_PACKING = {GZIP: 31, ZLIB: 15}
+_EFFORT = 2  # ITK's own: higher ones take longer than the bytes that they save are worth
 _MOST_TO_ONE = 1032  # deflate cannot pack more bytes into one
 _PACKED, _PIECE = 2**20, 2**22  # bytes read and unpacked at once
 _TEXT, _LONGEST_WORD = 2**16, 100
@@ -68,7 +70,7 @@ class Packed:
                     self._unpack(file, content)
         except EOFError:
             raise self._cut_short("its stream breaks off") from None
-        except (OSError, zlib.error) as error:
+        except OSError as error:
             raise ScopeRegError(f"it is damaged: {error}", where=self.where, fix=GET_AGAIN) from None
         values = content.view(self.dtype)
         if not self.dtype.isnative:
@@ -151,6 +153,15 @@ class Packed:
         )
 
 
+def packed_parts(parts: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The stream of some bytes, for writers."""
+    engine = zlib_ng.compressobj(_EFFORT, wbits=_PACKING[encoding]) if encoding != RAW else None
+    for part in parts:
+        yield engine.compress(part) if engine else part
+    if engine:
+        yield engine.flush()
+
+
 def first_bytes(path: Path, count: int, encoding: str = RAW) -> bytes:
     """The beginning of a file, unpacked; fewer bytes where it is shorter."""
     with path.open("rb") as file:
@@ -203,10 +214,13 @@ def _pieces(file: IO[bytes], encoding: str, size: int = _PIECE) -> Iterator[byte
             yield packer.decompress(packed, size)
         rest = packer.unused_data
     else:
-        engine = zlib.decompressobj(_WINDOWS[encoding])
+        engine = zlib_ng.decompressobj(_WINDOWS[encoding])
         while not engine.eof:
             packed = engine.unconsumed_tail or file.read(_PACKED)
-            piece = engine.decompress(packed, size)
+            try:
+                piece = engine.decompress(packed, size)
+            except zlib_ng.error as error:  # type: ignore[misc]
+                raise OSError(str(error)) from None
             if not packed and not piece:
                 raise EOFError
             yield piece

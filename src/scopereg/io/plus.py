@@ -20,6 +20,8 @@ Link = tuple[str, str]  # from, to
 
 IMAGE = "Image"
 MAX_SKEW = 0.1  # cosine between the image axes of a calibration; more is no calibration but a mistake
+_LARGEST_CONFIGURATION = 2**24  # bytes
+_FARTHEST = 1e6  # mm; beyond it numbers are no places
 _NAME = re.compile(r"(\w+?)To([A-Z]\w*)")
 
 
@@ -39,8 +41,12 @@ def link_of(name: str) -> Link | None:
 def read_calibration(path: Path | str) -> Calibration:
     """Transforms and clip rectangle of a PLUS configuration (XML)."""
     try:
-        root = ElementTree.fromstring(Path(path).read_bytes())
-    except (OSError, ElementTree.ParseError) as error:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_CONFIGURATION + 1)
+        if len(content) > _LARGEST_CONFIGURATION or b"<!" in content.replace(b"<!--", b""):
+            raise ValueError("it is too large, or declares entities")
+        root = ElementTree.fromstring(content)
+    except (OSError, ValueError, LookupError, RecursionError, ElementTree.ParseError) as error:
         raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="pass PLUS's configuration, XML") from None
     transforms = {
         (entry.get("From", ""), entry.get("To", "")): matrix_of(entry.get("Matrix", ""), str(path))
@@ -55,10 +61,20 @@ def read_calibration(path: Path | str) -> Calibration:
         )
     clip = None
     for entry in root.iter("VolumeReconstruction"):
-        origin, size = (entry.get(f"ClipRectangle{part}", "").split() for part in ("Origin", "Size"))
-        if len(origin) == len(size) == 2:
-            clip = (int(origin[0]), int(origin[1]), int(size[0]), int(size[1]))
+        words = [word for part in ("Origin", "Size") for word in entry.get(f"ClipRectangle{part}", "").split()]
+        if len(words) == 4:
+            clip = _rectangle(words, str(path))
     return Calibration(transforms, clip)
+
+
+def _rectangle(words: list[str], where: str) -> tuple[int, int, int, int]:
+    """x, y, width, height of pixels."""
+    if not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
+        raise ScopeRegError(
+            f"its clip rectangle reads {' '.join(words)[:60]!r}", where=where, fix="write whole numbers of pixels"
+        )
+    x, y, width, height = map(int, words)
+    return x, y, width, height
 
 
 def matrix_of(text: str, where: str) -> Matrix:
@@ -67,7 +83,8 @@ def matrix_of(text: str, where: str) -> Matrix:
         matrix = np.array([float(number) for number in text.split()]).reshape(4, 4)
     except ValueError:
         matrix = np.full((4, 4), np.nan)
-    if not np.isfinite(matrix).all() or not np.allclose(matrix[3], (0, 0, 0, 1), atol=1e-6):
+    # NaN is not within the farthest either.
+    if not np.abs(matrix).max() <= _FARTHEST or not np.allclose(matrix[3], (0, 0, 0, 1), atol=1e-6):
         raise ScopeRegError(
             f"a transform reads {text[:60]!r}",
             where=where,
@@ -96,9 +113,17 @@ def chain(way: Iterable[Link], transforms: Mapping[Link, Matrix]) -> Matrix:
     total = np.eye(4)
     for near, far in way:
         forward = transforms.get((near, far))
-        step = forward if forward is not None else np.linalg.inv(transforms[far, near])
+        step = forward if forward is not None else _inverse(transforms[far, near], f"{far}To{near}")
         total = step @ total
     return total
+
+
+def _inverse(matrix: Matrix, name: str) -> Matrix:
+    if not np.linalg.cond(matrix[:3, :3]) < 1e6:  # NaN too
+        raise ScopeRegError(
+            "it has no inverse", where=f"transform {name}", fix="record or calibrate it again: it is no pose"
+        )
+    return np.linalg.inv(matrix).astype(np.float64, copy=False)
 
 
 class RigidImages(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class PlusSequence:
     @property
     def states_one_mm(self) -> bool:
         """Whether the file says by itself that a pixel measures 1 mm, so that no pixel size was left out."""
-        return [float(word) for word in self.stored.fields.get(PIXEL_SIZE, "").split()] == [1.0, 1.0]
+        return self.stored.fields.get(PIXEL_SIZE, "").split() in (["1.0", "1.0"], ["1", "1"])
 
     def way_to(self, world: str | None) -> list[Link] | None:
         """The links from the image to the world, over the transforms of the file and of the calibration."""
@@ -106,9 +107,10 @@ class PlusSequence:
     def times_s(self) -> tuple[float, ...] | None:
         """Timestamps, if every frame has one."""
         try:
-            return tuple(float(fields["Timestamp"]) for fields in self.stored.frames)
+            times = tuple(float(fields["Timestamp"]) for fields in self.stored.frames)
         except (KeyError, ValueError):
             return None
+        return times if all(map(math.isfinite, times)) else None
 
     def _links(self) -> dict[Link, None]:
         links = dict.fromkeys(self.calibration.transforms)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scopereg.errors import ScopeRegError
 from scopereg.io import metaimage, nifti, nrrd
 from scopereg.io.files import atomic_path
-from scopereg.io.formats import Format, ImageFile, ImageHeader
+from scopereg.io.formats import Format, ImageFile, ImageHeader, check_stated
 from scopereg.io.packed import Packed
 
 _CHUNK = 2**22
@@ -62,12 +62,15 @@ def format_of(path: Path, *, written: bool = False) -> Format:
     return _BY_ENDING[ending]
 
 
-def read_image(path: Path | str, *, detached: bool = True) -> ImageFile:
+def read_image(path: Path | str, *, detached: bool = True, sized: bool = False) -> ImageFile:
     """One image of real numbers; damaged, truncated, coloured or non-finite files are refused.
 
-    `detached=False` is for files that somebody else brought: their voxels must lie in the file itself.
+    `detached=False` is for files that somebody else brought: their voxels must lie in the file itself. With `sized` it
+    must state the size of its voxels, which is 1 otherwise.
     """
     header, array = read_with_header(path, detached=detached)
+    if sized:
+        check_stated(header, str(path))
     return ImageFile(array, header.spacing_mm, header.origin_mm, header.direction)
 
 

@@ -5,12 +5,15 @@ PLUS sequences (.igs.mha) and archives of arrays (.npz).
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +24,14 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, field_of_view
+from scopereg.io.arrays import read_npy_header
+from scopereg.io.limits import check_size
 from scopereg.io.plus import Matrix, take_out_pixel_size
 from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
 
 WORLD = "World"
+_CHUNK = 2**22
+_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, SyntaxError, tokenize.TokenError)
 _FLICKER = 0.01  # share of the grey range that video compression makes black pixels waver by
 
 
@@ -166,9 +173,10 @@ def read_npz_sweep(path: Path | str) -> TrackedSweep:
     """A sweep from arrays `frames` (F, H, W) uint8, `image_mm_to_world` (F, 4, 4) and `spacing_xy_mm` (2,)."""
     path = Path(path)
     try:
-        with np.load(path) as content:
-            frames, poses, spacing = (content[key] for key in ("frames", "image_mm_to_world", "spacing_xy_mm"))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            names = ("frames", "image_mm_to_world", "spacing_xy_mm")
+            frames, poses, spacing = (_read_array(archive, name, path) for name in names)
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, OverflowError, *_BROKEN) as error:
         raise ScopeRegError(
             f"cannot be read: {error}",
             where=str(path),
@@ -176,8 +184,29 @@ def read_npz_sweep(path: Path | str) -> TrackedSweep:
         ) from None
     if frames.dtype != np.uint8:
         raise ScopeRegError(f"the frames are {frames.dtype}", where=str(path), fix="store them as uint8")
+    if spacing.shape != (2,) or frames.ndim != 3 or frames.size == 0:
+        raise ScopeRegError(
+            f"its frames have shape {frames.shape}, their spacing {spacing.shape}",
+            where=str(path),
+            fix="store frames (F, H, W) and spacing_xy_mm (2,)",
+        )
     images = torch.from_numpy(frames)
     return TrackedSweep(path.stem, images, tuple(spacing), poses, _mask(images, None), {"source": path.name})
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> npt.NDArray[Any]:
+    """One array of numbers, its size judged before memory is taken, its checksum by the archive."""
+    with archive.open(f"{name}.npy") as file:
+        header = read_npy_header(file, any_order=True)
+        content = np.empty(check_size(header.shape, header.dtype.itemsize, str(path), in_use=False), np.uint8)
+        at = 0
+        while piece := file.read(min(_CHUNK, content.size - at)):
+            content[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        if at < content.size or file.read(1):  # the archive compares its checksum at the end
+            raise ValueError(f"{name} does not hold the {content.size} bytes that its header promises")
+    order: Literal["F", "C"] = "F" if header.fortran_order else "C"
+    return np.ascontiguousarray(content.view(header.dtype).reshape(header.shape, order=order))
 
 
 def read_plus_sequence(

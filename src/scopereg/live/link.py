@@ -15,6 +15,7 @@ from scopereg.live.messages import HEADER_BYTES, LARGEST_BODY, Header, Message, 
 
 SEND_BUFFER = 2**18  # bytes that the system may hold back: more would be frames of the past for a slow reader
 MOST_GARBAGE = 2**22  # bytes without a header after which a new connection is the better way
+_STEP = 2**20  # bytes of a body that are made room for at once
 _START = re.compile(rb"\x00(?:[\x01\x02](?:[A-Z]|\Z)|\Z)")  # of a header, which may be cut off at the end
 
 
@@ -61,8 +62,7 @@ class Link:
         header = self._next_header(wait_s)
         if header is None:
             return None
-        body = bytearray(header.body_bytes)
-        self._fill(memoryview(body), time.monotonic() + self._timing.stall_s)
+        body = self._body(header.body_bytes)
         arrived_s = time.perf_counter()
         try:
             message = read_message(header, body, arrived_s)
@@ -126,6 +126,17 @@ class Link:
         if self._garbage > MOST_GARBAGE:
             raise LinkLostError(f"{self._garbage} bytes without a message")
         return bool(self._header)
+
+    def _body(self, count: int) -> bytearray:
+        """So many bytes. Memory is taken as they come, not because a header says so."""
+        body = bytearray()
+        deadline = time.monotonic() + self._timing.stall_s
+        while len(body) < count:
+            done = len(body)
+            body += bytes(min(count - done, _STEP))
+            with memoryview(body) as whole, whole[done:] as rest:
+                self._fill(rest, deadline)
+        return body
 
     def _begin(self, wait_s: float) -> bool:
         """Wait for the first bytes of a message."""

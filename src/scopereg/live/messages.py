@@ -32,6 +32,9 @@ OK, FAILED = 1, 2  # codes of STATUS
 _HEADER = struct.Struct(">H12s20sIIQQ")
 _EXTENDED = struct.Struct(">HHII")  # of version 2: own size, sizes of the metadata's header and body, number
 _STATUS = struct.Struct(">Hq20s")
+_STRING = struct.Struct(">HH")  # encoding, length
+_IMAGE = struct.Struct(">HBBBB3H12f6H")  # version, components, type, byte order, world, size, matrix, part
+_SCALAR_BYTES = {2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 10: 4, 11: 8}
 _KIND = re.compile(rb"([A-Z][A-Z0-9_]*)\x00*")
 _NAME = re.compile(rb"([\x20-\x7e\x80-\xff]*)\x00*")
 _SIGNS = np.array([-1.0, -1.0, 1.0, 1.0])  # LPS to RAS, and back
@@ -244,6 +247,9 @@ def _parsed(header: Header, content: bytes) -> Any:
     kinds = {"IMAGE": "ImageMessage", "TRANSFORM": "TransformMessage", "STRING": "StringMessage"}
     if header.kind not in kinds:
         return None
+    wrong = {"IMAGE": _wrong_image, "STRING": _wrong_string}.get(header.kind, lambda _: "")(content)
+    if wrong:
+        raise MessageError(wrong, where=f"OpenIGTLink {header.kind} {header.name!r}", fix=_RESEND)
     message = getattr(_pyigtl(), kinds[header.kind])()
     fields = {
         "header_version": 1,  # what version 2 adds is taken off
@@ -254,6 +260,25 @@ def _parsed(header: Header, content: bytes) -> Any:
     with np.errstate(all="ignore"):  # numbers that make no sense are refused by who uses them
         message.unpack(fields, content)
     return message
+
+
+def _wrong_image(content: bytes) -> str:
+    """What pyigtl would take for something else; empty where nothing is wrong."""
+    _, components, scalar, order, world, *numbers = _IMAGE.unpack_from(content)
+    width, height, depth = numbers[:3]
+    if scalar not in _SCALAR_BYTES or order not in (1, 2) or world not in (1, 2):
+        return f"its type, byte order and world are {scalar}, {order}, {world}"
+    announced = width * height * depth * components * _SCALAR_BYTES[scalar]
+    if not announced or announced != len(content) - _IMAGE.size:
+        size = f"{width} x {height} x {depth} x {components}"
+        return f"{size} of type {scalar} take {announced} bytes, and {len(content) - _IMAGE.size} came"
+    return ""
+
+
+def _wrong_string(content: bytes) -> str:
+    """The same of a text."""
+    _, length = _STRING.unpack_from(content)
+    return f"of {length} letters {len(content) - _STRING.size} came" if length > len(content) - _STRING.size else ""
 
 
 def _content(header: Header, body: bytes) -> tuple[bytes, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -16,6 +17,7 @@ from scopereg.live.messages import OK, Message, Status, require_pyigtl, status_m
 PORT = 18944  # of OpenIGTLink
 LOOPBACK = "127.0.0.1"
 MOST_CLIENTS = 8
+PROOF_BYTES = 2**21  # taken: more than two systems hold back for a program that reads nothing
 _TICK_S = 0.25
 _SIGN_OF_LIFE = "KeepAlive"
 
@@ -23,8 +25,10 @@ _SIGN_OF_LIFE = "KeepAlive"
 class Server:
     """Sends what it is given to all clients; a client that reads slowly misses some and holds up nobody.
 
-    Messages that clients send go to `listener`, in the thread of the client. Counters: `clients` (in all),
-    `turned_away`, `sent`, `dropped` (updates that a slow client missed), and those of `Connection`.
+    Messages that clients send go to `listener`, in the thread of the client. Where there is no room for one more, it
+    takes the place of one that has not shown yet that somebody is there, the longest idle of the address that has most.
+    Counters: `clients` (in all), `replaced`, `turned_away`, `sent`, `dropped` (updates that a slow client missed), and
+    those of `Connection`.
     """
 
     def __init__(
@@ -102,10 +106,10 @@ class Server:
                 if not self._stop.wait(_TICK_S):
                     self.counters.add("refused", error)
                 continue
-            self._welcome(connected, f"{address[0]}:{address[1]}")
+            self._welcome(connected, address[0], f"{address[0]}:{address[1]}")
 
-    def _welcome(self, connected: socket.socket, name: str) -> None:
-        if self.client_count >= MOST_CLIENTS:
+    def _welcome(self, connected: socket.socket, address: str, name: str) -> None:
+        if not self._make_room():
             self.counters.add("turned_away", f"{name} is one client too many")
             connected.close()
             return
@@ -115,13 +119,27 @@ class Server:
             connected.close()
             self.counters.add("lost", error)
             return
-        client = _Client(link, name, self._timing, self.counters, self._tell)
+        client = _Client(link, address, name, self._timing, self.counters, self._tell)
         client.start()
         with self._lock:
             self._clients = [*(other for other in self._clients if other.alive), client]
             if self._latest:
                 client.mailbox.put(self._latest)
         self.counters.add("clients")
+
+    def _make_room(self) -> bool:
+        """Whether there is room for one more client, made if need be. 3D Slicer says nothing: it shows by reading."""
+        with self._lock:
+            present = [client for client in self._clients if not client.ended]
+        if len(present) < MOST_CLIENTS:
+            return True
+        count = Counter(client.address for client in present)
+        idle = [client for client in present if not client.is_there]
+        if not idle:
+            return False
+        max(idle, key=lambda client: count[client.address]).close()  # of several, the first that came
+        self.counters.add("replaced")
+        return True
 
     def _tell(self, message: Message) -> None:
         if self._listener is not None:
@@ -137,6 +155,7 @@ class _Client:
     def __init__(
         self,
         link: Link,
+        address: str,
         name: str,
         timing: Timing,
         counters: Counters,
@@ -145,6 +164,9 @@ class _Client:
         self.mailbox: Mailbox[bytes] = Mailbox()
         self._link, self._timing, self._counters = link, timing, counters
         self._tell = tell
+        self.address = address
+        self._taken = 0  # bytes
+        self._heard = False
         self._stop = threading.Event()
         self._ending = threading.Lock()  # taken once, by whoever ends it
         roles = (("to", self._send), ("from", self._receive))
@@ -159,6 +181,11 @@ class _Client:
     @property
     def ended(self) -> bool:
         return self._stop.is_set()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a program has shown that it reads, or has said something."""
+        return self._heard or self._taken > PROOF_BYTES
 
     @property
     def alive(self) -> bool:
@@ -188,6 +215,7 @@ class _Client:
                 self._link.send(packed or status_message(Status(OK, 0, "OK", ""), name=_SIGN_OF_LIFE))
                 if packed:
                     self._counters.add("sent")
+                    self._taken += len(packed)
         except LinkLostError as error:
             self.close(error)
 
@@ -197,6 +225,7 @@ class _Client:
                 message = self._link.receive(_TICK_S)
                 if message is None:
                     continue
+                self._heard = True
                 if message.kind == "GET_STATUS":
                     self._link.send(status_message(Status(OK, 0, "OK", ""), name=_SIGN_OF_LIFE))
                 self._tell(message)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.networks import fine
 from scopereg.networks.ablations import CrossAttentionHeads, DecoderHeads, FusionHeads, TriPlane
 from scopereg.networks.baselines import cu_reg, dreamreg, eureg, fvr_net
 from scopereg.networks.recipe import Batch, Recipe
@@ -48,6 +49,7 @@ _NETWORKS: dict[str, _Known] = {
     "cwcd-heads": _Known(partial(DecoderHeads)),
     "cwcd-kabsch": _Known(partial(ScopeReg, weighted=False)),
     "tri-plane": _Known(partial(TriPlane)),
+    "fine-stage": _Known(partial(fine.FineStage), fine.RECIPE),
     "fvr-net": _Known(partial(fvr_net.FvrNet), fvr_net.RECIPE),
     "cu-reg": _Known(partial(cu_reg.CuReg), cu_reg.RECIPE),
     "eureg": _Known(partial(eureg.EuReg), eureg.RECIPE),

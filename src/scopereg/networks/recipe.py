@@ -53,5 +53,7 @@ class Recipe:
     """As published, on CAMUS (and everything else) and on mu-RegPro."""
     draws: bool = False
     """The network draws random numbers in a step (dropout, rollouts): they are seeded by step."""
+    start_within: float | None = None
+    """It goes on from a start: worlds measure it on frames within so many voxels and degrees of the middle."""
     masks: bool = False
     """It learns from the organ's mask where there is one."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
@@ -26,16 +23,13 @@ from scopereg.progress import counting, say
 from scopereg.registration.locator import Locator
 from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
 from scopereg.registration.register import Start
-from scopereg.registration.result import YES_NO, Result
+from scopereg.registration.result import POSE, VERDICT, Result, pose_of_cells
 
 TABLE, PAGE = "poses.csv", "report.html"
 SEQUENCE = ".igs.mha"
 _NOT_DONE = "not done: the batch was interrupted"
-TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
-ANGLES = ("rx_deg", "ry_deg", "rz_deg")
-VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
 COLUMNS = (
-    *("file", "index", "output", *TRANSLATION, *ANGLES, "similarity", *VERDICT),
+    *("file", "index", "output", *POSE, "similarity", *VERDICT),
     *("time_ms", "method", "note", "error"),
 )
 _PLUS = ".igs"  # what PLUS puts before .mha
@@ -133,7 +127,7 @@ def in_chunks(tasks: Sequence[Task], size: int) -> list[list[Task]]:
     return [list(tasks[first : first + size]) for first in range(0, len(tasks), size)]
 
 
-class Workshop(NamedTuple):
+class Worker(NamedTuple):
     """What a process has ready for every frame."""
 
     locator: Locator
@@ -141,12 +135,12 @@ class Workshop(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def workshop(job: Job) -> Workshop:
+def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
     how = {"refine": job.refine, "agreement": job.agreement, "wide": job.wide}
-    return Workshop(Locator(volume, job.method, device=job.device, **how), start)
+    return Worker(Locator(volume, job.method, device=job.device, **how), start)
 
 
 @lru_cache(maxsize=1)
@@ -160,7 +154,7 @@ def cine_of(reading: Reading, path: Path) -> Cine:
 
 def do_chunk(job: Job, tasks: Sequence[Task]) -> list[Row]:
     """Locate some frames and write their files; errors become rows."""
-    locator, start = workshop(job)
+    locator, start = worker(job)
     rows: dict[Task, Row] = {}
     ready: list[tuple[Task, Frame, Pose | None]] = []
     for task in tasks:
@@ -290,22 +284,7 @@ def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:
 def _cells(row: Row, ending: str) -> dict[str, str]:
     cells = {"file": row.task.shown, "index": str(row.task.index), "method": ""}
     cells |= {"note": "; ".join(row.notes), "error": row.error}
-    if (result := row.result) is not None:
-        cells["method"] = result.method
-        numbers = np.concatenate([result.pose.translation_mm, result.pose.euler_deg])
-        # Nine digits: what is read back is the pose to a billionth of a degree.
-        cells |= {name: f"{number:.9f}" for name, number in zip((*TRANSLATION, *ANGLES), numbers, strict=True)}
-        cells["output"] = f"{row.task.name}{ending}"
-        cells["similarity"] = _number(result.similarity, 6)
-        cells |= {"confidence": _number(result.confidence, 3), "reason": result.reason}
-        cells |= {"expected_mm": _number(result.expected_mm, 2), "bound_mm": _number(result.bound_mm, 2)}
-        cells |= {"ok": YES_NO[result.ok], "belongs": YES_NO[result.belongs]}
-        cells["time_ms"] = f"{result.time_ms:.1f}"
-    return cells
-
-
-def _number(value: float, digits: int) -> str:
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
+    return cells if row.result is None else {**cells, **row.result.row(), "output": f"{row.task.name}{ending}"}
 
 
 def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
@@ -313,15 +292,8 @@ def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        return [(row["file"], int(row["index"]), _pose(row)) for row in rows]
+        return [(row["file"], int(row["index"]), pose_of_cells(row, POSE)) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
         raise ScopeRegError(
             f"it is no table of poses: {error!r}", where=str(path), fix="pass poses.csv of scopereg register"
         ) from None
-
-
-def _pose(row: dict[str, str]) -> Pose | None:
-    if not row[TRANSLATION[0]]:
-        return None
-    angles, shift = ([float(row[name]) for name in names] for names in (ANGLES, TRANSLATION))
-    return Pose.from_euler_deg(angles, shift)

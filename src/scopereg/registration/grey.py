@@ -33,7 +33,7 @@ _LEAST_PIXELS = 16  # that a similarity takes
 
 
 class Level(NamedTuple):
-    """One stage, coarse to fine; lengths in voxels."""
+    """One comparison, coarse to fine; lengths in voxels."""
 
     smooth: float  # standard deviation of the smoothing
     stride: int  # every so many pixels of the frame are compared
@@ -46,7 +46,7 @@ class RefineOptions:
     """Settings of a refinement by grey values, chosen on the validation part of CAMUS-M."""
 
     levels: tuple[Level, ...] = (Level(2, 2, 5, 10), Level(1, 2, 3, 10), Level(0, 1, 2, 8))
-    """Stages, coarse to fine."""
+    """Comparisons, coarse to fine."""
     floor: float = 0.15
     """Share of the usual local spread that is added to the local spread: keeps flat regions quiet."""
     spread: float = 2.5
@@ -99,14 +99,14 @@ class GreyVolume:
             slopes = gradients(values) if level.iterations else values.new_empty(0, *values.shape)
             self.levels.append(torch.cat([values[None], seen, slopes]))  # (5 or 2, D, H, W)
 
-    def stages(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[GreyStage]:
+    def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[GreyComparison]:
         for level, volume in zip(self.options.levels, self.levels, strict=True):
-            yield GreyStage(volume, frames, seen, level, self.options)
+            yield GreyComparison(volume, frames, seen, level, self.options)
 
     def correlations(self, frames: Float[Tensor, "b h w"], poses: VoxelPoses) -> Float[Tensor, "b levels"]:
         """The similarity of frames at poses at every level; all on the volume's device."""
         seen = field_of_view(frames).to(torch.float32)
-        return torch.stack([stage.similarity(poses) for stage in self.stages(frames, seen)], 1)
+        return torch.stack([one.similarity(poses) for one in self.compare(frames, seen)], 1)
 
 
 class _Moments(NamedTuple):
@@ -123,7 +123,7 @@ class _Moments(NamedTuple):
         return self.among[:, :, 0]
 
 
-class GreyStage:
+class GreyComparison:
     """Frames against a volume at one level: correlation and its normal equations at any poses."""
 
     def __init__(

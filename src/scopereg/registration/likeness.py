@@ -2,8 +2,8 @@
 
 A likeness is a part. Grey values are one (`registration.grey`); learned features or another modality are others, added
 by `registration.method.register_likeness` and named `+refine=NAME`. Each prepares a volume once. For frames it then
-gives stages, coarse to fine, and at any poses of theirs the equations of a step. How steps are taken, and how much the
-start counts, is the refinement's (`registration.refine`).
+makes comparisons, coarse to fine, which tell the equations of a step at any poses. How steps are taken, and how much
+the start counts, is the refinement's (`registration.refine`).
 
 What is asked for a pose asks nothing of the host and draws no random numbers, so that a GPU can replay it.
 """
@@ -31,7 +31,7 @@ class Normal(NamedTuple):
 
 
 @runtime_checkable
-class Stage(Protocol):
+class Comparison(Protocol):
     """Frames against a volume, more or less smoothed."""
 
     lever: float  # voxels: turns are ways of a point so far from the middle of the frame
@@ -52,7 +52,7 @@ class Stage(Protocol):
 class PreparedLikeness(Protocol):
     """A volume that frames are compared with."""
 
-    def stages(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterable[Stage]:
+    def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterable[Comparison]:
         """Coarse to fine, for frames with pixels of the volume's spacing; `seen` is 1 where there is a picture."""
         ...
 

@@ -42,8 +42,8 @@ class Method(Protocol):
     def prepare(self, volume: Volume) -> Prepared: ...
 
 
-First = Callable[[str], Method]  # makes a method for a device
-Step = Callable[[Method, str], Method]  # makes one that goes on from another's poses
+MakeMethod = Callable[[str], Method]  # makes a method for a device
+MakeStep = Callable[[Method, str], Method]  # makes one that goes on from another's poses
 
 
 def _classical(name: str, before: Method | None = None) -> Method:
@@ -52,11 +52,11 @@ def _classical(name: str, before: Method | None = None) -> Method:
     return ClassicalMethod(name, before)
 
 
-_FIRSTS: dict[str, First] = {
+_FIRSTS: dict[str, MakeMethod] = {
     IDENTITY: lambda device: Identity(),
     **{name: partial(lambda name, device: _classical(name), name) for name in CLASSICAL},
 }
-_STEPS: dict[str, Step] = {
+_STEPS: dict[str, MakeStep] = {
     REFINE: RefinedMethod,
     **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
 }
@@ -64,13 +64,13 @@ _STEPS: dict[str, Step] = {
 _LIKENESSES: dict[str, MakeLikeness] = {GREY: make_grey}
 
 
-def register_method(name: str, make: First) -> None:
+def register_method(name: str, make: MakeMethod) -> None:
     """Add a method of one's own: `make(device)` is called where somebody names it."""
     _check_new(name, (*names(), *_ALIASES), "register_method(name)")
     _FIRSTS[name] = make
 
 
-def register_step(name: str, make: Step) -> None:
+def register_step(name: str, make: MakeStep) -> None:
     """Add what may follow a method, as `+NAME`: `make(method_before, device)`."""
     _check_new(name, _STEPS, "register_step(name)")
     _STEPS[name] = make
@@ -183,7 +183,7 @@ def refined(before: Method, likeness: str = GREY, device: str = "auto") -> Refin
     return RefinedMethod(before, device, _LIKENESSES[likeness])
 
 
-def _step_of(text: str) -> Step | None:
+def _step_of(text: str) -> MakeStep | None:
     """What goes on from a method's poses, by what stands behind a `+`; None where nothing is called so."""
     name, _, likeness = text.partition("=")
     if name == REFINE and likeness in _LIKENESSES:

@@ -59,8 +59,8 @@ class Registrar:
         return Streaming(self.network, self.device, self.precision)
 
     @property
-    def looks_again(self) -> bool:
-        """Whether the network was trained to look at the encoded volume from a pose found before."""
+    def decodes_again(self) -> bool:
+        """Whether the network was trained to decode the volume again, as seen from a pose found before (a look)."""
         return int(getattr(self.network, "looks", 1)) > 1
 
     @cached_property

@@ -122,7 +122,7 @@ class PreparedNetwork(Prepared):
     def _from_the_middle(self, ready: PreparedVolume, frames: Sequence[Frame]) -> Sequence[Found]:
         if self.wide:
             # Then it may look from anywhere at what is encoded.
-            encoded = self.model.looks_again and ready.whole and ready.windows.count <= _FEW
+            encoded = self.model.decodes_again and ready.whole and ready.windows.count <= _FEW
             return [_widely(ready, frame, encoded) for frame in frames]
         found = ready.session.register_all(frames)
         # Where the network knows no volumes as large as this one it looks again at the part that it should know.

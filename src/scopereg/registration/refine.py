@@ -25,8 +25,7 @@ from scopereg.images import Frame, Volume, check_content, field_of_view, pose_fr
 from scopereg.ops.replay import Replayed
 from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, make_grey
-from scopereg.registration.likeness import NOTHING_SHARED, Likeness, MakeLikeness, Normal
-from scopereg.registration.likeness import Stage as LikenessStage
+from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import RegistrationError, Result, confidence_of
 from scopereg.registration.working_grid import isotropic
@@ -42,7 +41,7 @@ class Refined(NamedTuple):
     """Poses after a refinement; never less similar than before it."""
 
     poses: VoxelPoses
-    similarity: Float[Tensor, "b"]  # of the finest stage, -1 to 1
+    similarity: Float[Tensor, "b"]  # at the finest, -1 to 1
     similarity_before: Float[Tensor, "b"]  # of the start
     iterations: int  # of the frame that took most
 
@@ -93,11 +92,11 @@ class Refiner:
         """`refine` in tensors alone, which a GPU replays."""
         poses = first = VoxelPoses(rotation, translation)
         total = torch.zeros(len(frames), dtype=torch.int64, device=self.device)
-        for stage in self.prepared.stages(frames, seen):
-            if stage.iterations:
-                poses, used = descend(stage, first, poses, self.trust)
+        for comparison in self.prepared.compare(frames, seen):
+            if comparison.iterations:
+                poses, used = descend(comparison, first, poses, self.trust)
                 total = total + used
-        similarity, before = stage.similarity(poses), stage.similarity(first)
+        similarity, before = comparison.similarity(poses), comparison.similarity(first)
         better = similarity >= before
         found = (_choose(better, new, old) for new, old in zip(poses, first, strict=True))
         return *found, torch.maximum(similarity, before), before, total
@@ -123,36 +122,36 @@ def refine_in(refiner: Refiner, volume: Volume, frame: Frame, start: Pose) -> tu
 
 
 def descend(
-    stage: LikenessStage, start: VoxelPoses, poses: VoxelPoses, trust: float
+    comparison: Comparison, start: VoxelPoses, poses: VoxelPoses, trust: float
 ) -> tuple[VoxelPoses, Int[Tensor, "b"]]:
     """Levenberg-Marquardt from poses: steps that raise the merit are taken, others shorten the next.
 
     The merit is what is seen and, by `trust`, how near the `start` a pose lies. A frame whose step became small stays
     where it is while others go on. Also gives the iterations of each.
     """
-    now = _with_start(stage, start, poses, trust)
+    now = _with_start(comparison, start, poses, trust)
     damping = torch.full_like(now.merit, _FIRST_DAMPING)
     moving = torch.ones_like(now.merit, dtype=torch.bool)
     used = torch.zeros_like(now.merit, dtype=torch.int64)
-    for _ in range(stage.iterations):
-        step = _step(now, damping, stage.longest_step)
-        tried = moved(poses, step, stage.lever)
-        then = _with_start(stage, start, tried, trust)
+    for _ in range(comparison.iterations):
+        step = _step(now, damping, comparison.longest_step)
+        tried = moved(poses, step, comparison.lever)
+        then = _with_start(comparison, start, tried, trust)
         used = used + moving
         taken = (then.merit > now.merit) & moving
         now = Normal(*(_choose(taken, new, old) for new, old in zip(then, now, strict=True)))
         poses = VoxelPoses(*(_choose(taken, new, old) for new, old in zip(tried, poses, strict=True)))
         damping = (damping * torch.where(taken, _LESS, _MORE)).clamp(1e-6, 1e6)
-        moving = moving & (torch.linalg.vector_norm(step, dim=1) >= stage.last_step)
+        moving = moving & (torch.linalg.vector_norm(step, dim=1) >= comparison.last_step)
         # A GPU would have to be waited for: there the iterations left over cost less.
         if not moving.is_cuda and not bool(moving.any()):
             break
     return poses, used
 
 
-def _with_start(stage: LikenessStage, start: VoxelPoses, poses: VoxelPoses, trust: float) -> Normal:
+def _with_start(comparison: Comparison, start: VoxelPoses, poses: VoxelPoses, trust: float) -> Normal:
     """What is seen and what the start says, as probabilities: errors of starts have a variance of 1 / `trust`."""
-    seen, away = stage.normal(poses), step_between(start, poses, stage.lever)
+    seen, away = comparison.normal(poses), step_between(start, poses, comparison.lever)
     held = trust * torch.eye(6, device=away.device)
     merit = seen.merit - trust * away.square().sum(1) / 2
     return Normal(merit, seen.matrix + held, seen.slope + trust * away)

@@ -1,8 +1,9 @@
-"""What a registration gives back."""
+"""Result: what a registration gives back; pose, verdict and how they were found, also as a row and in words."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 
 Light = Literal["green", "amber", "red"]
+TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
+ANGLES = ("rx_deg", "ry_deg", "rz_deg")
+POSE = (*TRANSLATION, *ANGLES)  # ImageToVolume in LPS, R = Rz Ry Rx
+VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
 YES_NO = {None: "", True: "yes", False: "no"}  # ok and belongs, as tables hold them
 TRUTH = {word: truth for truth, word in YES_NO.items()}  # and read back
 
@@ -47,11 +52,9 @@ class Result:
     expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
     bound_mm: float = math.nan  # 95 % of the errors of such frames are below
     belongs: bool | None = None  # whether the frame is one of this volume at all; None where nobody can tell
-    ok: bool | None = None  # whether to believe the pose; None likewise
+    ok: bool | None = None  # whether the pose is reliable; None likewise
     reason: str = ""  # why not
-    features: dict[str, float] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # of quality: what the verdict rests on
+    features: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of quality, for the verdict
     seen_from: Pose | None = None  # the middle of what a network was given, if that is not the whole volume
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
@@ -74,7 +77,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Whether to believe the pose, in words; empty where nobody can tell."""
+        """Whether the pose is reliable, in words; empty where nobody can tell."""
         if self.ok is None:
             return ""
         state = "ok" if self.ok else f"not ok: {self.reason}"
@@ -99,6 +102,47 @@ class Result:
             "timings_ms": self.timings_ms,
             "notes": list(self.notes),
         }
+
+    def row(self, digits: int = 2) -> dict[str, str]:
+        """Cells of a table, by the names of `POSE` and `VERDICT`, and similarity, time_ms, method; lengths in `digits`.
+
+        Poses have nine digits: what is read back is the pose to a billionth of a degree.
+        """
+        lengths = {name: _cell(getattr(self, name), digits) for name in ("expected_mm", "bound_mm")}
+        return {
+            **pose_cells(self.pose, POSE),
+            **lengths,
+            "ok": YES_NO[self.ok],
+            "belongs": YES_NO[self.belongs],
+            "confidence": _cell(self.confidence, 3),
+            "reason": self.reason,
+            "similarity": _cell(self.similarity, 6),
+            "time_ms": _cell(self.time_ms, 1),
+            "method": self.method,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, str | None]) -> Result | None:
+        """What `row` wrote; None for the row of a frame without a pose. Columns that are not there tell nothing."""
+        pose = pose_of_cells(row, POSE)
+        if pose is None:
+            return None
+
+        def number(name: str) -> float:
+            return float(row.get(name) or math.nan)
+
+        return cls(
+            pose,
+            row.get("method") or "",
+            number("time_ms"),
+            number("similarity"),
+            confidence=number("confidence"),
+            expected_mm=number("expected_mm"),
+            bound_mm=number("bound_mm"),
+            belongs=TRUTH[row.get("belongs") or ""],
+            ok=TRUTH[row.get("ok") or ""],
+            reason=row.get("reason") or "",
+        )
 
     def save(self, path: Path | str, *, convention: Convention = "slicer") -> Path:
         """Write the pose; the ending chooses the format: .tfm, .h5, .txt, .json, .dcm (see `scopereg.io.write_pose`).
@@ -154,6 +198,24 @@ class Assessment(NamedTuple):
             self.reason,
         ]
         return ", ".join(part for part in parts if part)
+
+
+def pose_cells(pose: Pose, names: Sequence[str]) -> dict[str, str]:
+    """Translation and angles of a pose, under six names."""
+    numbers = (*pose.translation_mm, *pose.euler_deg)
+    return {name: f"{number:.9f}" for name, number in zip(names, numbers, strict=True)}
+
+
+def pose_of_cells(row: Mapping[str, str | None], names: Sequence[str]) -> Pose | None:
+    """The pose under six names; None where the cells are empty."""
+    if not row[names[0]]:
+        return None
+    numbers = [float(row[name] or "") for name in names]
+    return Pose.from_euler_deg(numbers[3:], numbers[:3])
+
+
+def _cell(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else ""
 
 
 def _line(text: str) -> str:

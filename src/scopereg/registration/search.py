@@ -22,7 +22,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, rotation_from_euler_deg
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.encoders import STRIDE
-from scopereg.networks.streaming import Prepared
+from scopereg.networks.streaming import EncodedVolume
 from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import RegistrationError, Result, apart_mm
 from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
@@ -47,13 +47,13 @@ class WideOptions:
     step_voxels: float = 20.0
     """Between starts in a large volume, at most: networks find what lies within 10 of them."""
     looks: int = 8
-    """From each start; three to five are enough within the offsets of the training."""
+    """Decoding passes from each start; three to five are enough within the offsets of the training."""
     kept: int = 3
     """Places that are given or refined: the one that is most like the frame need not be the right one."""
     again: int = 12
-    """Places that are looked at from there, by a network that looks once or in a large volume."""
+    """Places that are looked at from there, by a network of one pass or in a large volume."""
     kept_windows: int = 6
-    """As `kept`, then: it takes more of them where the network is led about by single looks."""
+    """As `kept`, then: it takes more of them where the network is led about by single passes."""
     apart_mm: float = 1.0
     """Of two places that are not the same."""
 
@@ -89,7 +89,7 @@ class Windows:
         *,
         shape: tuple[int, int, int] | None = None,
         agreement: bool = False,
-        encoded: Prepared | None = None,
+        encoded: EncodedVolume | None = None,
     ) -> None:
         """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
 
@@ -198,7 +198,7 @@ class Windows:
         return self._compared(image, VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True))))
 
     @cached_property
-    def _encoded(self) -> Prepared:
+    def _encoded(self) -> EncodedVolume:
         assert self.model.streaming is not None
         return self._given or self.model.streaming.prepare(self.volume.array, table=False)
 

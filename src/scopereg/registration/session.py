@@ -19,7 +19,7 @@ from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels, unit_range
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import pad_volumes
-from scopereg.networks.streaming import Prepared
+from scopereg.networks.streaming import EncodedVolume
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.confidence import AT_POSE, QUALITY_FEATURES, QualityFeatures, with_changes
@@ -35,7 +35,7 @@ Locate = Callable[[Tensor], Any]
 _POSE = 14  # numbers of a pose and of how well it fits: rotation, translation, residual, similarity
 
 
-class Found(NamedTuple):
+class HostPoses(NamedTuple):
     """Where frames lie, on the host."""
 
     poses: VoxelPoses  # (B, ...), centred voxels
@@ -71,7 +71,7 @@ class Session:
         self.registrar, self.agreement = registrar, agreement
         self._reference = unit_range(volume.array).to(registrar.device)
         streaming = registrar.streaming
-        self.prepared: Prepared | None = None  # the volume as encoded, of networks that stream
+        self.prepared: EncodedVolume | None = None  # the volume as encoded, of networks that stream
         self._locate: Locate = _not_encoded
         self._locate_from: Callable[..., Any] = _not_encoded
         self._grid = pad_volumes(torch.empty(1, *volume.shape, device="meta"))[1].shape[1:]
@@ -160,9 +160,9 @@ class Session:
                 break
         return replace(best[0], alternatives=tuple(best[1:]))
 
-    def _find_from(self, image: Tensor, begin: VoxelPoses, looks: int) -> Found:
+    def _find_from(self, image: Tensor, begin: VoxelPoses, passes: int) -> HostPoses:
         """Where an image (H, W) on the device is found from each start (N, ...)."""
-        found = self._locate_from(image, *begin, looks)
+        found = self._locate_from(image, *begin, passes)
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
         features = self._prepare_features().of(images, found) if judged else torch.empty(len(images), 0)
@@ -175,14 +175,14 @@ class Session:
             fix="use weights of scope-reg, or register without a wide search",
         )
 
-    def locate(self, images: Tensor) -> Found:
+    def locate(self, images: Tensor) -> HostPoses:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
         if self.closed:
             _closed(images)
         packed = self._pipe(images.float().cpu())[0] if self._recorded else self._find(images)[0].cpu()
         return self._unpack(packed, torch.empty(len(packed), 0))
 
-    def examine(self, images: Tensor) -> Found:
+    def examine(self, images: Tensor) -> HostPoses:
         """As `locate`, and what tells how good the poses are."""
         if self.closed:
             _closed(images)
@@ -226,11 +226,11 @@ class Session:
             self._quality = QualityFeatures(self._reference, self.spacing_mm)
         return self._quality
 
-    def _unpack(self, packed: Tensor, features: Tensor) -> Found:
+    def _unpack(self, packed: Tensor, features: Tensor) -> HostPoses:
         rotation, translation, residual, similarity, evidence = packed.split([9, 3, 1, 1, packed.shape[1] - _POSE], 1)
         poses = VoxelPoses(rotation.unflatten(1, (3, 3)), translation)
         grid = self._grid if evidence.numel() else (0, 0)
-        return Found(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid), features)
+        return HostPoses(poses, residual.squeeze(1), similarity.squeeze(1), evidence.unflatten(1, grid), features)
 
     @torch.inference_mode()
     def _find(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -255,7 +255,7 @@ class Session:
             parts.append(found.evidence.flatten(1))
         return torch.cat(parts, 1)
 
-    def _result(self, found: Found, row: int, frame: Frame, timings: dict[str, float]) -> Result:
+    def _result(self, found: HostPoses, row: int, frame: Frame, timings: dict[str, float]) -> Result:
         rotation, translation = (part[row] for part in found.poses)
         similarity = float(found.similarity[row])
         result = Result(

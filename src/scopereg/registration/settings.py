@@ -32,7 +32,7 @@ class TrackSettings(MotionSettings):
     """How frames are followed."""
 
     patience: int = 5
-    """Frames in a row that the motion may carry without a pose to believe, before it counts as lost."""
+    """Frames in a row that the motion may carry without a reliable pose, before it counts as lost."""
     agreeing: int = 2
     """Poses in a row, away from the motion but along one another, that make a new motion."""
     network_error_mm: float = 3.0

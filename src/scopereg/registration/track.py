@@ -8,24 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
 from scopereg.io.files import write_sheet
-from scopereg.registration.batch import ANGLES, TRANSLATION
 from scopereg.registration.reading import Recording, reason_of
 from scopereg.registration.register import Start
-from scopereg.registration.result import TRUTH, YES_NO, apart_mm
+from scopereg.registration.result import POSE, Result, apart_mm, pose_cells, pose_of_cells
 from scopereg.registration.tracker import Tracked, Tracker
 
 STATES = ("found", "followed", "carried", "lost", "unreadable")  # those of a tracker, and of files
-_POSE = (*TRANSLATION, *ANGLES)
-_ALONE = tuple(f"alone_{name}" for name in _POSE)
-_LENGTHS = ("expected_mm", "apart_mm", "error_mm", "alone_error_mm")
+_ALONE = tuple(f"alone_{name}" for name in POSE)
+_LENGTHS = ("apart_mm", "error_mm", "alone_error_mm")
 COLUMNS = (
-    *("frame", "file", "index", "time_s", "state", *_POSE, "expected_mm", "ok", "belongs", "reason"),
+    *("frame", "file", "index", "time_s", "state", *POSE, "expected_mm", "ok", "belongs", "reason"),
     *("apart_mm", *_ALONE, "error_mm", "alone_error_mm", "similarity", "time_ms", "method"),
 )
 
@@ -40,17 +37,31 @@ class Step:
     time_s: float
     state: str
     reason: str = ""
-    pose: Pose | None = None
+    result: Result | None = None  # drawn towards the motion; None where there is no pose
     alone: Pose | None = None  # as found by itself
-    expected_mm: float = math.nan
-    ok: bool | None = None
-    similarity: float = math.nan
-    time_ms: float = math.nan
-    method: str = ""
     apart_mm: float = math.nan  # between both poses
     error_mm: float = math.nan  # against the tracker's pose, where there is one
     alone_error_mm: float = math.nan
-    belongs: bool | None = None  # whether the frame is one of the volume; None where nobody can tell
+
+    @property
+    def pose(self) -> Pose | None:
+        return None if self.result is None else self.result.pose
+
+    @property
+    def expected_mm(self) -> float:
+        return math.nan if self.result is None else self.result.expected_mm
+
+    @property
+    def ok(self) -> bool | None:
+        return None if self.result is None else self.result.ok
+
+    @property
+    def time_ms(self) -> float:
+        return math.nan if self.result is None else self.result.time_ms
+
+    @property
+    def method(self) -> str:
+        return "" if self.result is None else self.result.method
 
     @property
     def is_placed(self) -> bool:
@@ -95,14 +106,8 @@ def _step(base: Step, tracked: Tracked, frame: Frame, truth: Pose | None) -> Ste
         base,
         state=tracked.state,
         reason=result.reason,
-        pose=result.pose,
+        result=result.without_images(),
         alone=alone.pose if alone else None,
-        expected_mm=result.expected_mm,
-        ok=result.ok,
-        belongs=result.belongs,
-        similarity=result.similarity,
-        time_ms=result.time_ms,
-        method=result.method,
         apart_mm=apart_mm(frame, result.pose, alone.pose if alone else None),
         error_mm=apart_mm(frame, result.pose, truth),
         alone_error_mm=apart_mm(frame, alone.pose if alone else None, truth),
@@ -150,37 +155,17 @@ def read_track(path: Path | str) -> list[Step]:
 
 
 def _from_row(row: dict[str, str]) -> Step:
-    numbers: dict[str, Any] = {
-        name: float(row[name]) if row[name] else math.nan for name in (*_LENGTHS, "similarity", "time_ms")
-    }
-    pose, alone = (_pose([row[name] for name in names]) for names in (_POSE, _ALONE))
-    place = (int(row["frame"]), row["file"], int(row["index"]), float(row["time_s"]), row["state"], row["reason"])
     if row["state"] not in STATES:
         raise ValueError(f"state {row['state']!r}")
-    ok, belongs = (TRUTH[row[name]] for name in ("ok", "belongs"))
-    return Step(*place, pose=pose, alone=alone, ok=ok, belongs=belongs, method=row["method"], **numbers)
-
-
-def _pose(words: list[str]) -> Pose | None:
-    if not words[0]:
-        return None
-    numbers = [float(word) for word in words]
-    return Pose.from_euler_deg(numbers[3:], numbers[:3])
+    lengths = [float(row[name]) if row[name] else math.nan for name in _LENGTHS]
+    place = (int(row["frame"]), row["file"], int(row["index"]), float(row["time_s"]), row["state"], row["reason"])
+    return Step(*place, Result.from_row(row), pose_of_cells(row, _ALONE), *lengths)
 
 
 def _cells(step: Step) -> dict[str, str]:
-    cells = {"frame": str(step.row), "file": step.file, "index": str(step.index), "time_s": f"{step.time_s:.6f}"}
-    cells |= {"state": step.state, "reason": step.reason, "method": step.method}
-    cells |= {"ok": YES_NO[step.ok], "belongs": YES_NO[step.belongs]}
-    for names, pose in ((_POSE, step.pose), (_ALONE, step.alone)):
-        cells |= dict(zip(names, _numbers(pose), strict=False))
-    cells |= {name: _number(getattr(step, name), 3) for name in _LENGTHS}
-    return cells | {"similarity": _number(step.similarity, 6), "time_ms": _number(step.time_ms, 1)}
-
-
-def _numbers(pose: Pose | None) -> list[str]:
-    return [] if pose is None else [f"{number:.9f}" for number in (*pose.translation_mm, *pose.euler_deg)]
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if math.isfinite(value) else ""
+    cells = {} if step.result is None else step.result.row(digits=3)
+    cells |= {} if step.alone is None else pose_cells(step.alone, _ALONE)
+    cells |= {"frame": str(step.row), "file": step.file, "index": str(step.index), "time_s": f"{step.time_s:.6f}"}
+    cells |= {"state": step.state, "reason": step.reason}
+    cells |= {name: "" if math.isnan(getattr(step, name)) else f"{getattr(step, name):.3f}" for name in _LENGTHS}
+    return {name: cells.get(name, "") for name in COLUMNS}

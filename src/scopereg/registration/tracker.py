@@ -164,7 +164,7 @@ def _better(one: Result, other: Result | None) -> Result:
 
 
 def _counts(result: Result) -> bool:
-    """Whether the motion takes the pose: one that may be wrong is weighed by its expected error, a stranger's is not.
+    """Whether the motion takes the pose: one that may be wrong is weighed by its expected error, a foreign one is not.
 
     The confidence does not tell: it is 0 for the volume's own frames too, once their expected error is large.
     """

@@ -51,7 +51,7 @@ def _bases(method: str, facts: Mapping[str, Any]) -> list[str]:
 
 
 def _network_facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the network that a method begins with."""
+    """Facts of the network that a method begins with."""
     while "start" in facts:
         facts = facts["start"]
     return facts

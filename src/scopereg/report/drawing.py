@@ -18,7 +18,7 @@ _QUARTERS = (0, 25, 50, 75, 100)
 
 @dataclass(frozen=True)
 class Axis:
-    """From data to picture coordinates; what lies beyond the ends stands at the edge."""
+    """Maps data to picture coordinates; values beyond the ends stand at the edge."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""ExampleFrames: frames of results made again from their data, and checked to be those that were measured."""
+"""Example frames: frames of results made again from their data, checked, and shown as rows of pictures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ExampleFrames:
             raise ScopeRegError(f"{dataset} cannot be made, only read", where="dataset=", fix="add data=FOLDER")
 
     def why_not(self, group: Group) -> str | None:
-        """Why there can be no pictures of a group and what helps, None where there can."""
+        """Reason why there are no pictures of a group and what helps; None where there are."""
         if group.protocol not in PROTOCOLS:
             return f"Frames of the {group.protocol} protocol cannot be made again from the volumes alone."
         if group.dataset == self._dataset and (self._volumes is not None or self._phantoms(group)):
@@ -87,7 +87,7 @@ class ExampleFrames:
         )
 
     def _phantoms(self, group: Group) -> dict[str, Any] | None:
-        """How the phantoms of a group were made."""
+        """Facts by which the phantoms of a group were made."""
         some = next(iter(group.methods.values()))[0]
         return _data_facts(self._facts[some.run]).get("phantoms")
 

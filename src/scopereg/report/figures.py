@@ -20,7 +20,7 @@ _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
 
 
 class Style(NamedTuple):
-    """How a method looks in every chart of a page."""
+    """Look of a method in every chart of a page."""
 
     colour: str
     dash: str = ""

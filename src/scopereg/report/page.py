@@ -155,7 +155,7 @@ class Report:
         self._parts.append(f"<details><summary>{escape(summary)}</summary><pre>{body}</pre></details>")
 
     def facts(self, facts: dict[str, Any]) -> None:
-        """How the report was made."""
+        """Add how the report was made."""
         self.heading("How this was made")
         self._parts.append(f"<pre>{escape(json.dumps(facts, indent=2, ensure_ascii=False))}</pre>")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.compare import choose_reference, compare
-from scopereg.evaluation.results import START, Group, ResultsFile, find_files, group_results, read_files
+from scopereg.evaluation.results import START, Group, ResultsFile, group_results, read_files, result_files
 from scopereg.evaluation.statistics import fold_mean, success_rate, tail
 from scopereg.evaluation.tables import Table
 from scopereg.geometry import SUCCESS_MM
@@ -29,7 +29,7 @@ MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: t
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that sections show."""
+    """Material of all sections."""
 
     files: list[ResultsFile]
     groups: list[Group]
@@ -60,7 +60,7 @@ def report_of(
 
     Sentences that name arguments of this function go through `words`: the command line calls them otherwise.
     """
-    found = find_files(results)
+    found = result_files(results)
     tracks = [path for path in found if is_track(path)]
     others = [path for path in found if path not in tracks]
     sweeps = read_followed(tracks)
@@ -106,7 +106,7 @@ def make_page(material: Material, words: Callable[[str], str] = str) -> Report:
 
 
 def _shown(groups: Sequence[Group], reference: str, magnitude: float | None) -> list[Group]:
-    """Of each dataset and protocol the group whose magnitude is nearest, among those with the reference if any."""
+    """Groups that charts show: of each dataset and protocol the nearest magnitude, if possible with the reference."""
     wanted = MAGNITUDE if magnitude is None else magnitude
     if magnitude is not None and magnitude not in {group.magnitude for group in groups}:
         there = ", ".join(f"{value:g}" for value in sorted({group.magnitude for group in groups}))

@@ -14,7 +14,7 @@ from scopereg.report.drawing import DASH_DOTTED, DASHED, DOTTED, Curve, Marker, 
 
 
 class Look(NamedTuple):
-    """How a row is drawn: colour tells the mode, the dash tells the method."""
+    """Look of a row: colour tells the mode, the dash tells the method."""
 
     colour: str
     dash: str

@@ -102,7 +102,7 @@ def _over_time(curves: Sequence[Curve], spans: Sequence[Span], label: str, *, ma
 
 
 def state_spans(steps: Sequence[Step]) -> list[Span]:
-    """Where frames were not simply followed: from half a step before each to half a step after it, runs joined."""
+    """Spans of frames that were not simply followed: half a step before each to half a step after, runs joined."""
     times = [step.time_s for step in steps]
     gaps = [b - a for a, b in pairwise(times) if b > a]
     half = median(gaps) / 2 if gaps else 0.5

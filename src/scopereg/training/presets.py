@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from scopereg.data.registry import DATASETS
 from scopereg.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ def preset(name: str, network: str = "scope-reg", dataset: str = "camus") -> Tra
     settings = replace(PRESETS.get(name, FAST), network=network)
     if dataset == "worlds":
         settings = replace(settings, **WORLDS)
+    words = _of_dataset(dataset, network)
     if network == TrainSettings.network:  # whose recipe the presets are; asking for it would bring torch
-        return settings
+        return replace(settings, **words)
     recipe = _recipe(network)
     own = dict(recipe.settings)
     own |= recipe.paper if settings.preset == "paper" else {}
     own |= recipe.muregpro if dataset == "muregpro" else {}
-    return replace(settings, **own)
+    return replace(settings, **own | words)
 
 
 def with_length(settings: TrainSettings, dataset: str) -> TrainSettings:
@@ -63,8 +65,17 @@ def with_length(settings: TrainSettings, dataset: str) -> TrainSettings:
     if settings.minutes is not None or settings.epochs is not None:
         return settings
     if settings.preset == "paper":
+        added = DATASETS.added(dataset)
+        if added is not None and settings.network in added.epochs:
+            return replace(settings, epochs=added.epochs[settings.network])
         return replace(settings, epochs=_recipe(settings.network).epochs[dataset == "muregpro"])
     return replace(settings, minutes=FAST_MINUTES)
+
+
+def _of_dataset(dataset: str, network: str) -> dict[str, Any]:
+    """Settings that a dataset from outside of the package was published with for a network."""
+    added = DATASETS.added(dataset)
+    return {} if added is None else dict(added.presets.get(network, {}))
 
 
 def _recipe(network: str) -> Recipe:

@@ -121,7 +121,7 @@ class AdaptSettings:
     base: str = DEFAULT
     """Weights to start from: a model of the package, or a .safetensors file of SCoPE-Reg."""
     minutes: float | None = None
-    """Time for everything, reading and writing included; schedules follow the clock. 2 where --steps is not given."""
+    """Time for everything, reading and writing included; schedules follow the clock. 2 where no steps are asked for."""
     steps: int | None = None
     """Adapt for so many steps instead; one seed then gives the same weights again."""
     spacing_mm: float | None = None

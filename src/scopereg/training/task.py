@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from scopereg import networks
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import WorldRanges
@@ -73,14 +74,15 @@ def worlds_task(settings: TrainSettings, ranges: WorldRanges | None = None) -> T
     facts: dict[str, Any] = {"dataset": "worlds", "grid": grid_facts(ranges, settings.magnitude)}
     facts |= {} if settings.start is None else {"minutes_before": minutes_of(settings.start)}
     facts |= {"phantoms": {volumes.name: len(volumes) for volumes in phantoms}} if phantoms else {}
+    magnitude = networks.recipe(settings.network).start_within or VALIDATION_MAGNITUDE
     hashes = [ranges_sha256(ranges), *(volumes.sha256() for volumes in phantoms)]
     return Task(
         name="worlds",
         epoch=WORLDS_IN_AN_EPOCH,
         shape=shape,
-        magnitude=VALIDATION_MAGNITUDE,
+        magnitude=magnitude,
         source=lambda device, rank: WorldSource(device, settings, rank, ranges, phantoms),
-        validation=lambda device: validation_worlds(shape, ranges, device).to(device),
+        validation=lambda device: validation_worlds(shape, ranges, device, magnitude).to(device),
         test=None,
         endless=True,
         data_sha256=hashlib.sha256(" ".join(hashes).encode()).hexdigest() if phantoms else hashes[0],

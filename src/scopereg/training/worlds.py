@@ -137,13 +137,15 @@ def _interpolated(images: Tensor, factor: float, mode: str) -> Tensor:
     return torch.stack(made)
 
 
-def validation_worlds(shape: Shape, ranges: WorldRanges, device: torch.device) -> VolumeSet:
+def validation_worlds(
+    shape: Shape, ranges: WorldRanges, device: torch.device, magnitude: float = VALIDATION_MAGNITUDE
+) -> VolumeSet:
     """Worlds that are never trained on, with frames of each."""
     return make_worlds(
         VALIDATION_WORLDS,
         seed=VALIDATION_SEED,
         frames=VALIDATION_FRAMES,
-        magnitude=VALIDATION_MAGNITUDE,
+        magnitude=magnitude,
         shape=shape,
         device=device,
         ranges=ranges,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
+import glob
 import math
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.cine import Cine
 from scopereg.io.frames import read_cine
+from scopereg.io.records import Record, read_json
 from scopereg.io.stored import pixels_sha256
 from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volumes import read_volume
@@ -28,6 +30,9 @@ from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
 _TABLES = ("poses.csv", "track.csv")
+_PASS = "pass a file that scopereg register or track wrote"
+_MOST_FRAMES = 2**31
+_LONGEST_NAME = 1000
 _NUMBERS = ("confidence", "expected_mm", "bound_mm", "similarity", "time_ms")
 
 
@@ -39,14 +44,20 @@ class Images(LeftOpen):
     volume: Path | None = None
 
     def find(self, name: str, beside: Path) -> Path:
-        """A file by its name, or by its path below one of the folders."""
+        """A file by its name, or by its path below one of the folders; a name that leads elsewhere is none."""
+        if not _is_below(name):
+            raise ScopeRegError(
+                f"{name[:100]!r} is no name of a file below a folder",
+                where=str(beside),
+                fix="write the name alone, and tell its folder: data=FOLDER",
+            )
         for place in (*self.folders, beside, Path()):
             if place.is_file() and place.name == Path(name).name:
                 return place
             if (place / name).exists():
                 return place / name
         for place in self.folders:
-            found = next((path for path in sorted(place.rglob(Path(name).name)) if place.is_dir()), None)
+            found = next((path for path in sorted(place.rglob(glob.escape(Path(name).name))) if place.is_dir()), None)
             if found is not None:
                 return found
         raise ScopeRegError(f"{name} is not found", where=str(beside), fix="tell its folder: data=FOLDER")
@@ -136,9 +147,10 @@ def _of_path(path: Path) -> Iterator[Finished]:
 
 def _is_pose(path: Path) -> bool:
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8")).get("format") == JSON_FORMAT)
-    except (OSError, ValueError, AttributeError):
+        content = read_json(path, _PASS, finite=False)
+    except ScopeRegError:
         return False
+    return isinstance(content, dict) and content.get("format") == JSON_FORMAT
 
 
 def _of_json(path: Path) -> Finished:
@@ -149,15 +161,33 @@ def _of_json(path: Path) -> Finished:
             fix="pass JSON: scopereg register ... -o pose.json",
         )
     pose = read_pose(path)
-    record = json.loads(path.read_text(encoding="utf-8"))
-    frame, volume = record.get("frame") or {}, record.get("volume") or {}
-    if not frame.get("file"):
-        raise ScopeRegError("it does not name its frame", where=str(path), fix="pass a file of scopereg register")
-    facts = record.get("result") or {}
-    index = frame.get("index")
-    several = frame.get("frames_in_file", 1) > 1
-    name = f"{frame['file']} frame {index}" if several else str(frame["file"])
-    return Finished(name, path, pose, str(frame["file"]), facts, index, frame, volume)
+    record = Record.of(read_json(path, _PASS), str(path), _PASS)
+    frame, volume, facts = (
+        record.record(key) if record.has(key) else Record({}, f"{path}: {key}", _PASS)
+        for key in ("frame", "volume", "result")
+    )
+    if not frame.has("file"):
+        raise ScopeRegError("it does not name its frame", where=str(path), fix=_PASS)
+    _check_image(frame, 2)
+    _check_image(volume, 3)
+    index = frame.whole("index", high=_MOST_FRAMES) if frame.has("index") else None
+    several = frame.has("frames_in_file") and frame.whole("frames_in_file", 1, _MOST_FRAMES) > 1
+    file = frame.text("file")
+    name = f"{file} frame {index}" if several else file
+    return Finished(name, path, pose, file, facts.values, index, frame.values, volume.values)
+
+
+def _check_image(record: Record, axes: int) -> None:
+    """What is used later of what was written of a frame or a volume."""
+    for key in ("file", "pixels_sha256", "spacing_from"):
+        if record.has(key):
+            record.text(key, most=1000)
+    if record.has("region"):
+        record.whole("region", high=_MOST_FRAMES)
+    if axes == 2 or record.values.get("spacing_from") == "given":
+        if min(record.numbers("spacing_mm", axes)) <= 0:
+            raise record.wrong("spacing_mm", "sizes above 0")
+        record.numbers("origin_mm", axes)
 
 
 def _of_table(path: Path) -> Iterator[Finished]:
@@ -168,6 +198,8 @@ def _of_table(path: Path) -> Iterator[Finished]:
     for name, _, _ in table:
         counts[name] = counts.get(name, 0) + 1
     for (name, index, pose), row in zip(table, rows, strict=True):
+        if not 0 <= index <= _MOST_FRAMES:
+            raise ScopeRegError(f"there is no frame {index} of {name[:100]!r}", where=str(path), fix=_PASS)
         if pose is not None:
             shown = f"{name} frame {index}" if counts[name] > 1 else name
             yield Finished(shown, path, pose, name, row, index)
@@ -208,8 +240,16 @@ def _truth(value: object) -> bool | None:
 def _float(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def _is_below(name: str) -> bool:
+    """Whether a name is that of a file in a folder, or below it, on any system; and short enough to be one."""
+    parts = name.replace("\\", "/").split("/")
+    short = len(name) <= _LONGEST_NAME and all(len(part.encode(errors="replace")) <= 255 for part in parts)
+    elsewhere = {"", ".", ".."} & set(parts) or re.match("[A-Za-z]:", name) or "\x00" in name
+    return short and not elsewhere
 
 
 class FinishedShow:

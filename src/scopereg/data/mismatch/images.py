@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -44,19 +45,19 @@ def _half_squares(size: int, device: torch.device) -> Tensor:
     return -0.5 * (position[:, None] - position) ** 2
 
 
-def blur_matrix(size: int, sigma_px: Tensor) -> Tensor:
-    """Matrices (..., size, size) that blur a row of pixels by sigmas (..., 1, 1); outside of the image lies nothing."""
+def blur_matrix(size: int, sigma_px: Float[Tensor, "*b 1 1"]) -> Float[Tensor, "*b {size} {size}"]:
+    """Matrices that blur a row of pixels by sigmas; outside of the image lies nothing."""
     exponent = _half_squares(size, sigma_px.device) / sigma_px.clamp_min(_LEAST_PX) ** 2
     return torch.softmax(exponent, -1)  # rows sum to 1, so that the border does not darken
 
 
-def blur_down(images: Tensor, sigma_px: Tensor) -> Tensor:
-    """Images (B, H, W) blurred along their columns by sigmas (B, 1, 1)."""
+def blur_down(images: Float[Tensor, "b h w"], sigma_px: Float[Tensor, "b 1 1"]) -> Float[Tensor, "b h w"]:
+    """Images blurred along their columns by sigmas."""
     with torch.autocast(images.device.type, enabled=False):
         return blur_matrix(images.shape[-2], sigma_px) @ images
 
 
-def blur_across(images: Tensor, sigma_px: Tensor) -> Tensor:
-    """Images (B, H, W) blurred along their rows by sigmas (B, 1, 1)."""
+def blur_across(images: Float[Tensor, "b h w"], sigma_px: Float[Tensor, "b 1 1"]) -> Float[Tensor, "b h w"]:
+    """Images blurred along their rows by sigmas."""
     with torch.autocast(images.device.type, enabled=False):
         return images @ blur_matrix(images.shape[-1], sigma_px).mT

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.data.mismatch.draws import UNIT, Range, both_ways, draw_uniform
@@ -66,21 +67,23 @@ def _ranges(options: MismatchOptions) -> dict[str, Range]:
     }
 
 
-def _change_sharpness(images: Tensor, draw: dict[str, Tensor]) -> Tensor:
+def _change_sharpness(images: Float[Tensor, "b h w"], draw: dict[str, Tensor]) -> Float[Tensor, "b h w"]:
     """Half of the images blurred, the others sharpened against their blurred copy."""
     blurred = blur_across(blur_down(images, draw["blur_y_px"]), draw["blur_x_px"])
     return torch.lerp(images, blurred, torch.where(draw["blurs"] < 0.5, 1.0, draw["sharpening"]))
 
 
-def _gain(draw: dict[str, Tensor], shape: tuple[int, int]) -> Tensor:
-    """Gain (B, H, W) with linear ramps along both axes."""
+def _gain(draw: dict[str, Tensor], shape: tuple[int, int]) -> Float[Tensor, "b {shape[0]} {shape[1]}"]:
+    """Gain with linear ramps along both axes."""
     y = torch.linspace(-1, 1, shape[0], device=draw["gain"].device)[:, None]
     x = torch.linspace(-1, 1, shape[1], device=draw["gain"].device)
     return (1 + draw["gain"]) * ((1 + draw["ramp_y"] * y) + draw["ramp_x"] * x)
 
 
-def _speckle(draw: dict[str, Tensor], shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Multiplicative speckle (B, H, W) of mean 1: the Rayleigh envelope of fields of its own, as strong as drawn."""
+def _speckle(
+    draw: dict[str, Tensor], shape: tuple[int, int], generator: torch.Generator
+) -> Float[Tensor, "b {shape[0]} {shape[1]}"]:
+    """Multiplicative speckle of mean 1: the Rayleigh envelope of fields of its own, as strong as drawn."""
     strength = draw["speckle"]
     # A beam is wider than its pulse is long: the wider of two draws is lateral.
     axial = torch.minimum(draw["grain_1"], draw["grain_2"])
@@ -96,13 +99,13 @@ _ONSET = 0.1  # depth over which a shadow sets in
 
 
 class Shadows(NamedTuple):
-    """Shadows (K, B, 1, 1) of frames, in the units of their rays."""
+    """K shadows of each of b frames, in the units of their rays."""
 
-    centre: Tensor
-    half_width: Tensor
-    softness: Tensor  # share of the half width over which it sets in from its sides
-    start: Tensor
-    dark: Tensor  # share of the grey value that it takes, 0 where there is none
+    centre: Float[Tensor, "k b 1 1"]
+    half_width: Float[Tensor, "k b 1 1"]
+    softness: Float[Tensor, "k b 1 1"]  # share of the half width over which it sets in from its sides
+    start: Float[Tensor, "k b 1 1"]
+    dark: Float[Tensor, "k b 1 1"]  # share of the grey value that it takes, 0 where there is none
 
 
 def draw_shadows(count: int, generator: torch.Generator, options: MismatchOptions) -> Shadows:
@@ -127,8 +130,8 @@ def draw_shadows(count: int, generator: torch.Generator, options: MismatchOption
     )
 
 
-def cast_shadows(rays: Rays, shadows: Shadows) -> Tensor:
-    """Transmission (B, H, W) behind shadows: 1 beside and before them."""
+def cast_shadows(rays: Rays, shadows: Shadows) -> Float[Tensor, "b h w"]:
+    """Transmission behind shadows: 1 beside and before them."""
     centre, half_width, softness, start, dark = shadows
     across = ((half_width - (rays.angle - centre).abs()) / (half_width * softness)).clamp(0, 1)  # (K, B, H, W)
     along = ((rays.depth - start) / _ONSET).clamp(0, 1)

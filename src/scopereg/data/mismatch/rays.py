@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.data.mismatch.draws import UNIT, both_ways, draw_uniform
@@ -20,9 +21,9 @@ _PARALLEL = 8.0  # times farther is the apex of a frame without a fan: its rays 
 class Rays(NamedTuple):
     """The probes of frames, as seen from their pixels."""
 
-    angle: Tensor  # (B, H, W), -1 and 1 on the fan's outer rays
-    depth: Tensor  # (B, H, W), 0 on the probe's face and 1 where the rays end
-    inside: Tensor  # (B, H, W) bool, what the frame shows
+    angle: Float[Tensor, "b h w"]  # -1 and 1 on the fan's outer rays
+    depth: Float[Tensor, "b h w"]  # 0 on the probe's face and 1 where the rays end
+    inside: Bool[Tensor, "b h w"]  # what the frame shows
 
 
 def draw_rays(count: int, shape: tuple[int, int], generator: torch.Generator, options: FanOptions = _FAN) -> Rays:
@@ -37,8 +38,10 @@ def draw_rays(count: int, shape: tuple[int, int], generator: torch.Generator, op
     return Rays(angle, (depth + 1) / 2, inside | full)
 
 
-def draw_fans(count: int, shape: tuple[int, int], generator: torch.Generator, options: FanOptions = _FAN) -> Tensor:
-    """Masks (count, H, W) of what transducers show, True inside: fans from the top, and some full rectangles."""
+def draw_fans(
+    count: int, shape: tuple[int, int], generator: torch.Generator, options: FanOptions = _FAN
+) -> Bool[Tensor, "{count} {shape[0]} {shape[1]}"]:
+    """Masks of what transducers show, True inside: fans from the top, and some full rectangles."""
     return draw_rays(count, shape, generator, options).inside
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.data.mismatch.draws import UNIT, Range, both_ways, draw_uniform
@@ -85,7 +86,9 @@ def _choose(families: Sequence[str], draw: dict[str, Tensor]) -> dict[str, Tenso
     return {name: (draw[name] < _CHANCE) | (sure == number) for number, name in enumerate(families)}
 
 
-def _blur_beam(images: Tensor, depth: Tensor, draw: dict[str, Tensor]) -> Tensor:
+def _blur_beam(
+    images: Float[Tensor, "b h w"], depth: Float[Tensor, "b h w"], draw: dict[str, Tensor]
+) -> Float[Tensor, "b h w"]:
     """Images with a lateral blur that widens away from a shallow focus."""
     widest_px, focus = draw["lateral"] * images.shape[-1], draw["focus"]
     # Three widths stand for all: none, half and full, blended by the distance from the focus.
@@ -94,21 +97,23 @@ def _blur_beam(images: Tensor, depth: Tensor, draw: dict[str, Tensor]) -> Tensor
     return torch.where(level < 1, torch.lerp(images, half, level), torch.lerp(half, full, level - 1))
 
 
-def _draw_clouds(count: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Textures (B, H, W) of clutter, of mean near 1: half even, half the envelope of a coarse complex lattice."""
+def _draw_clouds(
+    count: int, shape: tuple[int, int], generator: torch.Generator
+) -> Float[Tensor, "{count} {shape[0]} {shape[1]}"]:
+    """Textures of clutter, of mean near 1: half even, half the envelope of a coarse complex lattice."""
     coarse = [math.ceil(size / px) + 1 for size, px in zip(shape, _CLOUD_PX, strict=True)]
     lattice = torch.randn(count, 2, *coarse, generator=generator, device=generator.device)
     real, imaginary = F.interpolate(lattice, shape, mode="bicubic", align_corners=True).unbind(1)
     return 0.5 + 0.5 * torch.hypot(real, imaginary)
 
 
-def _haze(depth: Tensor, draw: dict[str, Tensor]) -> Tensor:
-    """Grey value (B, H, W) of a haze that is densest at the probe."""
+def _haze(depth: Float[Tensor, "b h w"], draw: dict[str, Tensor]) -> Float[Tensor, "b h w"]:
+    """Grey value of a haze that is densest at the probe."""
     return draw["haze"] * torch.exp(-depth / draw["haze_reach"])
 
 
-def _bands(rays: Rays, draw: dict[str, Tensor]) -> Tensor:
-    """Grey value (B, H, W) of echoes at multiples of a depth, along a part of the probe's face, each weaker."""
+def _bands(rays: Rays, draw: dict[str, Tensor]) -> Float[Tensor, "b h w"]:
+    """Grey value of echoes at multiples of a depth, along a part of the probe's face, each weaker."""
     turns = rays.depth / draw["band_period"]
     echo = turns.round()
     off = (turns - echo) * (draw["band_period"] / draw["band_sigma"])
@@ -118,8 +123,8 @@ def _bands(rays: Rays, draw: dict[str, Tensor]) -> Tensor:
     return draw["band"] * torch.where(echo > 0, shape, 0.0)
 
 
-def _gain_curve(height: int, draw: dict[str, Tensor]) -> Tensor:
-    """Gain (B, H, 1) that wavers smoothly along depth."""
+def _gain_curve(height: int, draw: dict[str, Tensor]) -> Float[Tensor, "b {height} 1"]:
+    """Gain that wavers smoothly along depth."""
     turn = torch.linspace(0, math.pi, height, device=draw["wave_2"].device)[:, None]
     waves = [draw[f"wave_{number}"] * torch.cos(number * turn) for number in (2, 3, 4)]
     return torch.exp(waves[0] + waves[1] + waves[2])
@@ -165,8 +170,8 @@ def _steps(device: torch.device) -> Tensor:
     return torch.tensor(_STEPS, dtype=torch.float32, device=device) / 255
 
 
-def compress_frames(images: Tensor, coarseness: Tensor) -> Tensor:
-    """Images (B, H, W) after quantisation with the standard table times `coarseness` (B, 1, 1)."""
+def compress_frames(images: Float[Tensor, "b h w"], coarseness: Float[Tensor, "b 1 1"]) -> Float[Tensor, "b h w"]:
+    """Images after quantisation with the standard table times `coarseness`."""
     count, height, width = images.shape
     rows, columns = math.ceil(height / _BLOCK), math.ceil(width / _BLOCK)
     padding = (0, columns * _BLOCK - width, 0, rows * _BLOCK - height)

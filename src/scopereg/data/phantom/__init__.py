@@ -6,11 +6,11 @@ import math
 
 import torch
 
-from scopereg.data.phantom.anatomy import ANATOMIES, Anatomy
+from scopereg.data.phantom.anatomy import ANATOMIES, register_anatomy
 from scopereg.data.phantom.anatomy.draws import Draws
 from scopereg.data.phantom.options import HONEST, PAPER, PROTOCOLS, SAME_SCANNER, AcquisitionOptions
 from scopereg.data.phantom.phantom import Acquisition, Phantom, build, check_seed
-from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.errors import ScopeRegError
 
 __all__ = [
     "HONEST",
@@ -22,6 +22,7 @@ __all__ = [
     "Phantom",
     "create",
     "names",
+    "register_anatomy",
 ]
 
 MIN_SHAPE = (2, 16, 16)
@@ -45,7 +46,7 @@ def create(
 
     Without a shape it has the anatomy's usual one; without a spacing the image is as wide as usual whatever its pixels.
     """
-    kind = _find(anatomy)
+    kind = ANATOMIES.find(anatomy, "phantom.create(anatomy)")
     check_seed(seed, "phantom.create(seed)")
     size = _checked_shape(kind.usual_shape if shape is None else shape)
     usual_mm = kind.usual_spacing_mm * kind.usual_shape[2] / size[2]
@@ -60,16 +61,6 @@ def create(
     patient = kind(Draws(f"patient, {anatomy}", seed), (size[0] - 1) * step_mm, place)
     setup = Draws(f"scanner, {anatomy}", seed)  # of its own: the patient stays when the scanner's draws change
     return build(patient, patient.fan(setup, place), patient.scanner(setup, place), seed, size, step_mm)
-
-
-def _find(anatomy: str) -> type[Anatomy]:
-    if anatomy in ANATOMIES:
-        return ANATOMIES[anatomy]
-    raise ScopeRegError(
-        f"unknown anatomy {anatomy!r}{did_you_mean(str(anatomy), ANATOMIES)}",
-        where="phantom.create(anatomy)",
-        fix=f"use one of {', '.join(ANATOMIES)}",
-    )
 
 
 def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Complex, Float
 from torch import Tensor
 
 from scopereg.data.mismatch import MismatchOptions, honest_frames
@@ -48,21 +49,26 @@ class GreyMap(NamedTuple):
 class Scanned:
     """Volumes of a batch of worlds, and what frames need to know of how they were made."""
 
-    volumes: Tensor  # (n, D, H, W) in [0, 1]
-    speckle: Tensor  # (n, 2, D + 1, H + 1, W + 1), one period and the first values again
+    volumes: Float[Tensor, "n d h w"]  # in [0, 1]
+    speckle: Float[Tensor, "n 2 d+1 h+1 w+1"]  # one period and the first values again
     grey_map: GreyMap
-    black: Tensor  # (n,), the grey value that became 0
-    white: Tensor  # (n,), the one that became 1
-    upward: Tensor  # (n,) bool, the probe is at the last row
-    coarse: Tensor  # (n,) bool, kept with half the voxels on every axis
+    black: Float[Tensor, " n"]  # the grey value that became 0
+    white: Float[Tensor, " n"]  # the one that became 1
+    upward: Bool[Tensor, " n"]  # the probe is at the last row
+    coarse: Bool[Tensor, " n"]  # kept with half the voxels on every axis
 
 
 def scan_volumes(
-    maps: Tensor, box: Box, sweep: Sweep, speckle_stretch: Tensor, ranges: WorldRanges, draws: Draws
+    maps: Float[Tensor, "n 3 z y x"],
+    box: Box,
+    sweep: Sweep,
+    speckle_stretch: Float[Tensor, " n"],
+    ranges: WorldRanges,
+    draws: Draws,
 ) -> Scanned:
-    """Volumes of worlds whose maps are (n, 3, *nodes), through a probe and a sweep each.
+    """Volumes of worlds, through a probe and a sweep each.
 
-    Speckle is longer along z by `speckle_stretch` (n,) than the point spread is.
+    Speckle is longer along z by `speckle_stretch` than the point spread is.
     """
     grid = box.grid(sweep.points)
     tissue = F.grid_sample(maps, grid, padding_mode="reflection", align_corners=True)  # (n, 3, D, H, W)
@@ -95,9 +101,14 @@ def scan_volumes(
 
 
 def scan_frames(
-    maps: Tensor, box: Box, scanned: Scanned, poses: VoxelPoses, ranges: WorldRanges, draws: Draws
-) -> Tensor:
-    """Frames (B, H, W) of worlds at poses (B, ...), B / n in a row for each; other acquisitions than the volumes."""
+    maps: Float[Tensor, "n 3 z y x"],
+    box: Box,
+    scanned: Scanned,
+    poses: VoxelPoses,
+    ranges: WorldRanges,
+    draws: Draws,
+) -> Float[Tensor, "b h w"]:
+    """Frames of worlds at b poses, b / n in a row for each; other acquisitions than the volumes."""
     worlds, each = len(maps), draws.count // len(maps)
     plane = box.shape[1:]
 
@@ -138,17 +149,19 @@ def _varied(grey_map: GreyMap, ranges: WorldRanges, draws: Draws) -> GreyMap:
     return GreyMap(contrast, span, gain, grey_map.gamma * draws.uniform((-0.2 * change, 0.2 * change)).exp())
 
 
-def _draw_speckle(box: Box, stretch: Tensor, ranges: WorldRanges, draws: Draws) -> Tensor:
-    """Complex speckle of the volumes as two channels (n, 2, D, H, W); periodic, so that frames may look beyond it."""
+def _draw_speckle(
+    box: Box, stretch: Float[Tensor, " n"], ranges: WorldRanges, draws: Draws
+) -> Float[Tensor, "n 2 d h w"]:
+    """Complex speckle of the volumes as two channels; periodic, so that frames may look beyond it."""
     z, y, x = (draws.log_uniform(bounds) for bounds in ranges.point_spread)
     field = speckle_field(draws.count, box.shape, (z * stretch, y, x), draws.generator)
     return torch.view_as_real(field).movedim(-1, 1)
 
 
 def _slice_tissue(
-    maps: Tensor, box: Box, poses: VoxelPoses, ranges: WorldRanges, draws: Draws
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Echo and attenuation (B, H, W) of frames, averaged across their thickness, and where their pixels lie."""
+    maps: Float[Tensor, "n 3 z y x"], box: Box, poses: VoxelPoses, ranges: WorldRanges, draws: Draws
+) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w 3"]]:
+    """Echo and attenuation of frames, averaged across their thickness, and where their pixels lie."""
     worlds, plane = len(maps), box.shape[1:]
     points = place_plane(*poses, plane)  # (B, H, W, 3)
     thick = draws.chance(ranges.elevation_chance) * draws.uniform(ranges.elevation)
@@ -162,51 +175,57 @@ def _slice_tissue(
     return torch.log(power) * (_DB / 2), attenuation[:, len(_TAPS) // 2], points
 
 
-def _slice_speckle(speckle: Tensor, points: Tensor, box: Box) -> Tensor:
-    """The volumes' speckle (B, H, W), complex, at points (n, each, H, W, 3); it repeats beyond their borders."""
+def _slice_speckle(
+    speckle: Float[Tensor, "n 2 z y x"], points: Float[Tensor, "n each h w 3"], box: Box
+) -> Complex[Tensor, "n*each h w"]:
+    """The volumes' speckle at points; it repeats beyond their borders."""
     period = on_device(tuple(map(float, reversed(box.shape))), points.device)
     place = torch.remainder(points + (period - 1) / 2, period)  # from the first voxel
     found = F.grid_sample(speckle, place * 2 / period - 1, align_corners=True)  # (n, 2, each, H, W)
     return torch.view_as_complex(found.movedim(1, -1).contiguous()).flatten(0, 1)
 
 
-def _smoothed(grey: Tensor, amount: Tensor, thick: Tensor) -> Tensor:
-    """Volumes blurred by as much as drawn (n, 1, 1, 1), and along z where planes are `thick`."""
+def _smoothed(
+    grey: Float[Tensor, "n d h w"], amount: Float[Tensor, "n 1 1 1"], thick: Bool[Tensor, "n 1 1 1"]
+) -> Float[Tensor, "n d h w"]:
+    """Volumes blurred by as much as drawn, and along z where planes are `thick`."""
     smooth = torch.lerp(grey, _box_blur(grey[:, None])[:, 0], amount)
     padded = F.pad(smooth[:, None], (0, 0, 0, 0, 2, 2), mode="replicate")
     return torch.where(thick, F.avg_pool3d(padded, (5, 1, 1), 1)[:, 0], smooth)
 
 
-def _kept_coarse(images: Tensor, steps: tuple[int, ...]) -> Tensor:
-    """Images (B, ...) as they are when voxels so many times as large were kept of them, and interpolated since."""
+def _kept_coarse(images: Float[Tensor, "b *size"], steps: tuple[int, ...]) -> Float[Tensor, "b *size"]:
+    """Images as they are when voxels so many times as large were kept of them, and interpolated since."""
     sizes = images.shape[1:]
     fewer = [-(-n // step) for n, step in zip(sizes, steps, strict=True)]
     kept = F.interpolate(images[:, None], fewer, mode="area")
     return F.interpolate(kept, sizes, mode="bilinear" if len(steps) == 2 else "trilinear", align_corners=False)[:, 0]
 
 
-def _box_blur(images: Tensor) -> Tensor:
-    """Mean over three voxels on every axis of images (B, 1, ...)."""
+def _box_blur(images: Float[Tensor, "b 1 *size"]) -> Float[Tensor, "b 1 *size"]:
+    """Mean over three voxels on every axis of images."""
     axes = images.ndim - 2
     padded = F.pad(images, (1, 1) * axes, mode="replicate")
     return F.avg_pool2d(padded, 3, 1) if axes == 2 else F.avg_pool3d(padded, 3, 1)
 
 
-def _ends(grey: Tensor) -> tuple[Tensor, Tensor]:
-    """The grey values (n,) that become black and white."""
+def _ends(grey: Float[Tensor, "n *size"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """The grey values that become black and white."""
     some = grey.flatten(1)[:, ::_STRIDE]
     black, white = torch.quantile(some, on_device((_DARK, _BRIGHT), grey.device), dim=1)
     return black, white
 
 
-def _stretched(grey: Tensor, black: Tensor, white: Tensor) -> Tensor:
-    """Grey values (B, ...) in [0, 1]."""
+def _stretched(
+    grey: Float[Tensor, "n *size"], black: Float[Tensor, " n"], white: Float[Tensor, " n"]
+) -> Float[Tensor, "n *size"]:
+    """Grey values in [0, 1]."""
     ones = (-1,) + (1,) * (grey.ndim - 1)
     return ((grey - black.reshape(ones)) / (white - black).reshape(ones)).clamp(0, 1)
 
 
-def _foreign_contrast(values: Tensor, draws: Draws) -> Tensor:
-    """The anatomy (n, D, H, W) as MR or CT might show it: a bias field, noise, its own grey map."""
+def _foreign_contrast(values: Float[Tensor, "n d h w"], draws: Draws) -> Float[Tensor, "n d h w"]:
+    """The anatomy as MR or CT might show it: a bias field, noise, its own grey map."""
     maps = draws.with_axes(3)
     bias = F.interpolate(
         torch.exp(0.35 * draws.normal(1, 3, 4, 4)), values.shape[1:], mode="trilinear", align_corners=True

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.data.phantom.speckle import speckle_field
@@ -40,8 +41,8 @@ class Box(NamedTuple):
         depth, height, width = (-(-n // step) for n in self.size)
         return depth, height, width
 
-    def grid(self, points: Tensor) -> Tensor:
-        """Points (..., 3) in centred voxels x, y, z as `grid_sample` counts on the maps."""
+    def grid(self, points: Float[Tensor, "*points 3"]) -> Float[Tensor, "*points 3"]:
+        """Points in centred voxels x, y, z as `grid_sample` counts on the maps."""
         spans = tuple(MAP_STEP * (n - 1) / 2 for n in reversed(self.nodes))
         return points / on_device(spans, points.device)
 
@@ -49,18 +50,20 @@ class Box(NamedTuple):
 class Fields:
     """Random fields for a batch of worlds, all with zero mean and unit variance over worlds."""
 
-    def __init__(self, box: Box, draws: Draws, stretch: Tensor) -> None:
-        """`stretch` (count,) lengthens all correlations along z, for worlds whose third axis is time."""
+    def __init__(self, box: Box, draws: Draws, stretch: Float[Tensor, " n"]) -> None:
+        """`stretch` lengthens all correlations along z, for worlds whose third axis is time."""
         self.box, self.draws, self.stretch = box, draws, stretch
 
-    def widths(self, bounds: tuple[float, float], aspect: tuple[float, float] = (0.6, 1.6)) -> Tensor:
-        """Correlation lengths (count, 3) in voxels along z, y, x."""
+    def widths(self, bounds: tuple[float, float], aspect: tuple[float, float] = (0.6, 1.6)) -> Float[Tensor, "n 3"]:
+        """Correlation lengths in voxels along z, y, x."""
         free = self.draws.with_axes(0)
         widths = free.log_uniform(bounds, 1) * free.log_uniform(aspect, 3)
         return torch.cat([widths[:, :1] * self.stretch[:, None], widths[:, 1:]], 1)
 
-    def draw(self, count: int, bounds: tuple[float, float], aspect: tuple[float, float] = (0.6, 1.6)) -> Tensor:
-        """`count` fields for each world, (worlds, count, *nodes), on the nodes of the maps."""
+    def draw(
+        self, count: int, bounds: tuple[float, float], aspect: tuple[float, float] = (0.6, 1.6)
+    ) -> Float[Tensor, "n {count} z y x"]:
+        """`count` fields for each world, on the nodes of the maps."""
         widths = self.widths(bounds, aspect)
         step = FIELD_STEP if bounds[0] >= SMOOTH else MAP_STEP
         nodes = self.box.nodes_at(step)

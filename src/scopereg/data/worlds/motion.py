@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.data.worlds.draws import Draws
@@ -20,12 +21,12 @@ _CONTROL = (4, 4)  # nodes of the displacement within the plane, y x
 class Motion:
     """How the worlds (n) of a batch move."""
 
-    moving: Tensor  # (n,) bool
-    points: Tensor  # (n, *nodes, 3), where the tissue at the nodes of the maps comes from, centred voxels x, y, z
-    speckle_stretch: Tensor  # (n,), how much longer speckle lasts along time than a point spread: it moves along
+    moving: Bool[Tensor, " n"]
+    points: Float[Tensor, "n z y x 3"]  # where the tissue at the nodes of the maps comes from, centred voxels x, y, z
+    speckle_stretch: Float[Tensor, " n"]  # how much longer speckle lasts along time than a point spread: it moves along
 
-    def moved(self, maps: Tensor, box: Box) -> Tensor:
-        """The maps (n, channels, *nodes) of worlds that move; the others as they are."""
+    def moved(self, maps: Float[Tensor, "n c z y x"], box: Box) -> Float[Tensor, "n c z y x"]:
+        """The maps of worlds that move; the others as they are."""
         found = F.grid_sample(maps, box.grid(self.points), padding_mode="reflection", align_corners=True)
         return torch.where(self.moving[:, None, None, None, None], found, maps)
 

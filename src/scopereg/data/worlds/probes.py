@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.data.mismatch.rays import Rays
@@ -27,7 +28,7 @@ class Probes(NamedTuple):
 
     fan: Fan
     shape: tuple[int, int]
-    full: Tensor  # (B, 1, 1) bool, images that show the whole rectangle all the same
+    full: Bool[Tensor, "b 1 1"]  # images that show the whole rectangle all the same
 
     def rays(self) -> Rays:
         """Where every pixel lies as seen from the probe."""
@@ -37,8 +38,8 @@ class Probes(NamedTuple):
         inside = torch.maximum(angle.abs(), depth.abs()) <= 1
         return Rays(angle, (depth + 1) / 2, inside | self.full)
 
-    def losses_db(self, attenuation_db: Tensor, rays: Rays) -> Tensor:
-        """What beams have lost (B, C, H, W) on their way to every pixel, from losses per pixel of depth (B, C, H, W).
+    def losses_db(self, attenuation_db: Float[Tensor, "b c h w"], rays: Rays) -> Float[Tensor, "b c h w"]:
+        """What beams have lost on their way to every pixel, from losses per pixel of depth.
 
         Summed along rays. Pixels beyond the fan take the value of its border.
         """
@@ -51,8 +52,10 @@ class Probes(NamedTuple):
         return F.grid_sample(lost, back, padding_mode="border", align_corners=True)
 
 
-def draw_probes(draws: Draws, shape: tuple[int, int], full_chance: float | Tensor, upward: Tensor) -> Probes:
-    """Probes of all kinds at the upper border, or at the lower one of images that look `upward` (B,)."""
+def draw_probes(
+    draws: Draws, shape: tuple[int, int], full_chance: float | Tensor, upward: Bool[Tensor, " b"]
+) -> Probes:
+    """Probes of all kinds at the upper border, or at the lower one of images that look `upward`."""
     flat = draws.with_axes(0)
     kind = torch.randint(_KINDS, (draws.count,), generator=draws.generator, device=draws.device)
 

@@ -59,8 +59,8 @@ class WorldRanges:
     """Brightness of the line where two tissues meet."""
     slow_chance: float = 0.3
     """Probability that the third axis is time: everything changes slowly along it."""
-    slow_factor: Range = (2.0, 8.0)
-    """How much slower."""
+    slow_factor: Range = (1.25, 2.5)
+    """How much slower; at most as a heart beats, so that planes differ and the depth of a frame can be found."""
     moving_chance: float = 0.15
     """Probability that the third axis is time and every plane shows one section of tissue, which moves."""
     motion: Range = (3.0, 10.0)

@@ -9,13 +9,13 @@ from dataclasses import asdict
 
 import torch
 
+from scopereg.data.registry import WORLDS
 from scopereg.data.seeds import generator_for
 from scopereg.data.store import AcquiredFrames, VolumeSet, grey_bytes
 from scopereg.data.worlds.ranges import Shape, WorldRanges, greatest_offset
 from scopereg.data.worlds.world import draw_worlds
 from scopereg.errors import ScopeRegError
 
-NAME = "worlds"
 USUAL_SHAPE: Shape = (32, 128, 128)
 SPACING_MM = 1.0  # a world has no scale: its voxels are called a millimetre
 _RANGES = WorldRanges()
@@ -53,7 +53,7 @@ def make_worlds(
             progress(done + 1, count)
     cases = tuple(f"world{seed + done:05d}" for done in range(count))
     facts = {
-        "dataset": NAME,
+        "dataset": WORLDS,
         "seeds": [seed, seed + count - 1],
         "frames": frames,
         "magnitude": float(magnitude),
@@ -62,7 +62,7 @@ def make_worlds(
         "ranges_sha256": ranges_sha256(ranges),
     }
     stacked = AcquiredFrames(*(torch.stack(parts) for parts in zip(*acquired, strict=True)))
-    return VolumeSet(NAME, torch.stack(volumes), SPACING_MM, cases, cases, frames=stacked, facts=facts)
+    return VolumeSet(WORLDS, torch.stack(volumes), SPACING_MM, cases, cases, frames=stacked, facts=facts)
 
 
 def ranges_sha256(ranges: WorldRanges) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.data.worlds.draws import Draws, on_device
@@ -64,8 +65,8 @@ def add_bodies(tissue: Tissue, fields: Fields, ranges: WorldRanges, draws: Draws
         tissue.brighten(wall, draws.uniform(ranges.body_wall_db), draws.uniform((-0.3, 0.3)))
 
 
-def body_level(box: Box, ranges: WorldRanges, draws: Draws, warp: Tensor) -> Tensor:
-    """How deep (worlds, *nodes) every node lies within an ellipsoid, in voxels; negative outside."""
+def body_level(box: Box, ranges: WorldRanges, draws: Draws, warp: Float[Tensor, "n z y x"]) -> Float[Tensor, "n z y x"]:
+    """How deep every node lies within an ellipsoid, in voxels; negative outside."""
     flat, device = draws.with_axes(0), draws.device
     radius = flat.log_uniform(ranges.body_radius, 1)  # (n, 1)
     radii = radius * flat.log_uniform(ranges.body_aspect, 3)

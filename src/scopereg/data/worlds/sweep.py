@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.data.mismatch.rays import Rays
@@ -22,11 +23,11 @@ _FIT_POINTS = 8  # along each side of a frame, that its pose is fitted to
 class Sweep:
     """Volumes (n) of worlds: every voxel shows the tissue at its own place, displaced a little."""
 
-    points: Tensor  # (n, D, H, W, 3), centred voxels x, y, z of the world
-    control: Tensor  # (n, 3, *_CONTROL), the smooth part of the displacement in voxels x, y, z
+    points: Float[Tensor, "n d h w 3"]  # centred voxels x, y, z of the world
+    control: Float[Tensor, "n 3 cz cy cx"]  # the smooth part of the displacement in voxels x, y, z
 
-    def filled(self, rays: Rays, ranges: WorldRanges, draws: Draws) -> Tensor:
-        """Voxels (n, D, H, W) that some frame of the sweep has shown."""
+    def filled(self, rays: Rays, ranges: WorldRanges, draws: Draws) -> Bool[Tensor, "n d h w"]:
+        """Voxels that some frame of the sweep has shown."""
         maps, (depth, height, width) = draws.with_axes(3), self.points.shape[1:4]
         z = torch.linspace(-1, 1, depth, device=draws.device)[:, None, None]
         # A probe that is tilted sees a wedge: narrow at its face, wide behind.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.data.worlds.draws import Draws
@@ -17,14 +18,14 @@ _FLUID_ATTENUATION_DB = -0.03  # a voxel: what lies behind fluid is brighter
 
 @dataclass
 class Tissue:
-    """Maps (worlds, *nodes) of a batch of worlds; structures change them in place."""
+    """Maps of a batch of worlds, on the nodes of their box; structures change them in place."""
 
-    echo_db: Tensor  # echogenicity
-    attenuation_db: Tensor  # excess attenuation, dB a voxel of depth
-    foreign: Tensor  # what another modality shows, about 0 to 1
+    echo_db: Float[Tensor, "n z y x"]  # echogenicity
+    attenuation_db: Float[Tensor, "n z y x"]  # excess attenuation, dB a voxel of depth
+    foreign: Float[Tensor, "n z y x"]  # what another modality shows, about 0 to 1
 
-    def stacked(self) -> Tensor:
-        """All maps (worlds, 3, *nodes)."""
+    def stacked(self) -> Float[Tensor, "n 3 z y x"]:
+        """All maps."""
         return torch.stack([self.echo_db, self.attenuation_db, self.foreign], 1)
 
     def fill(self, inside: Tensor, echo_db: Tensor, foreign: Tensor, attenuation_db: float | Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.data.worlds.acquisition import scan_frames, scan_volumes
@@ -25,11 +26,11 @@ _RANGES = WorldRanges()
 class WorldBatch(NamedTuple):
     """Worlds as a scanner shows them; frames of a world follow each other."""
 
-    frames: Tensor  # (n F, H, W) in [0, 1]
-    volumes: Tensor  # (n, D, H, W) in [0, 1]
-    rotation: Tensor  # (n F, 3, 3), frame to volume
-    translation: Tensor  # (n F, 3), centred voxels
-    belongs: Tensor  # (n F,) bool, frames of this world and not of another
+    frames: Float[Tensor, "nf h w"]  # in [0, 1]
+    volumes: Float[Tensor, "n d h w"]  # in [0, 1]
+    rotation: Float[Tensor, "nf 3 3"]  # frame to volume
+    translation: Float[Tensor, "nf 3"]  # centred voxels
+    belongs: Bool[Tensor, " nf"]  # frames of this world and not of another
 
 
 @torch.no_grad()
@@ -64,8 +65,8 @@ def draw_worlds(
     return WorldBatch(images, scanned.volumes.contiguous(), *found, belongs)
 
 
-def draw_tissue(box: Box, ranges: WorldRanges, draws: Draws) -> Tensor:
-    """Maps (worlds, 3, *nodes) of a batch of anatomies."""
+def draw_tissue(box: Box, ranges: WorldRanges, draws: Draws) -> Float[Tensor, "n 3 z y x"]:
+    """Maps of a batch of anatomies, on the nodes of the box."""
     fields = draw_fields(box, ranges, draws)
     tissue, maps = blend_labels(fields, ranges, draws), draws.with_axes(3)
     for add in (add_bodies, add_tubes, add_sheets, add_shadowing):

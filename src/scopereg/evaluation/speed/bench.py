@@ -136,7 +136,7 @@ class TimedMode:
         try:
             work()
         except Exception as error:  # whatever it is: it is this row's, and the table is to have the others
-            self.note, self.out_of_memory = reason_of(error), is_out_of_memory(error)
+            self.note, self.out_of_memory = failure_note(error), is_out_of_memory(error)
         else:
             return
         self.blocks.clear()  # of a row that broke nothing is told but why
@@ -190,7 +190,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)
 
 
-def reason_of(error: Exception) -> str:
+def failure_note(error: Exception) -> str:
     """One line for the table."""
     if isinstance(error, ScopeRegError):
         return f"{error.what}; {error.fix}"
@@ -205,14 +205,14 @@ BLOCKS, LEAST_BLOCKS = 5, 3
 
 @dataclass
 class Bench:
-    """All that is measured; what is there stays there when it is interrupted."""
+    """Collects everything that is measured; an interruption loses nothing."""
 
     timings: list[TimedMode] = field(default_factory=list)
     ceilings: Ceilings | None = None
     stages: list[StageTime] = field(default_factory=list)
 
     def measure(self, modes: Sequence[Mode], setting: Setting, seconds: float, show: BenchProgress) -> None:
-        """All modes at one resolution: block by block in turn, so that a drifting clock favours none."""
+        """Time all modes at one resolution: block by block in turn, so that a drifting clock favours none."""
         group = [TimedMode(mode, setting) for mode in modes]
         self.timings += group
         for each in group:
@@ -237,10 +237,10 @@ class Bench:
                     self.ceilings = measure_ceilings(setting.device, dtype, seconds / 10)
                 self.stages += stage_times(method, setting, self.ceilings, seconds / 20)
             except Exception as error:  # as of a row: what else is measured is worth keeping
-                say(f"no stages of {method}, {setting.resolution}: {reason_of(error)}")
+                say(f"no stages of {method}, {setting.resolution}: {failure_note(error)}")
 
     def rows(self) -> list[SpeedRow]:
-        """Of everything that was measured or failed."""
+        """Rows of everything that was measured or failed."""
         first = {each.setting.resolution: each.fps for each in self.timings if each.mode == Mode(*FIRST)}
         tried = [each for each in self.timings if each.blocks or each.note]
         return [each.row(first.get(each.setting.resolution)) for each in tried]
@@ -253,7 +253,7 @@ class Bench:
                     each.run_block(seconds / BLOCKS)
 
     def _again_alone(self, crowded: Sequence[TimedMode], seconds: float, show: BenchProgress) -> None:
-        """What did not fit beside the others may fit without them."""
+        """Retry those that did not fit in memory beside the others."""
         for each in crowded:
             each.note, each.out_of_memory, each.spent_s = "", False, 0.0
             each.blocks.clear()

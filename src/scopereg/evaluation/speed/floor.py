@@ -94,7 +94,7 @@ class Cells(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of one plane, and of the slice."""
+        """Number of one plane, and of the slice."""
         return self.padded[1] * self.padded[2] // STRIDE**2
 
 
@@ -207,7 +207,7 @@ _SUMS = {"streaming": "a frame, streaming", "prepare": "a volume, prepared", "wh
 
 
 class Ceilings(NamedTuple):
-    """What the device reached in this run, at its best."""
+    """Best rates that the device reached in this run."""
 
     product_flops: float  # per second, products in the precision of the encoders
     float_product_flops: float  # per second, products in float32, rounded as convolutions may
@@ -272,7 +272,7 @@ def stage_times(method: str, setting: Setting, ceilings: Ceilings, seconds: floa
 
 
 def staged(methods: Sequence[str]) -> list[str]:
-    """Those of the methods that have these stages."""
+    """Methods that have these stages."""
     return [method for method in methods if method in NETWORKS and NETWORKS[method].network == "scope-reg"]
 
 

@@ -62,7 +62,7 @@ class Mode(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Where and on what a mode runs."""
+    """Setting of a measurement: device, images and weights."""
 
     resolution: int  # pixels along a side
     device: torch.device
@@ -87,7 +87,7 @@ class Setting(NamedTuple):
         return sample_slice(volume, turn, torch.tensor([1.5, -1.0, 1.0])), volume
 
     def network(self, method: str) -> nn.Module:
-        """With random weights, on the host: speed does not depend on them."""
+        """Create a network with random weights, on the host: speed does not depend on them."""
         name, options, *_ = NETWORKS[method]
         if "shape" in networks.options(name):
             options = {**options, "shape": self.shape}
@@ -122,17 +122,18 @@ def _modes_of_one(name: str) -> tuple[str, ...]:
         return NETWORKS[name].modes
     try:
         from scopereg.registration.method import parse  # its libraries are not on every machine that times networks
-    except ImportError:
-        known: ScopeRegError | None = None
+
+        parse(name)
+    except ImportError as error:
+        more = f"methods of register need {error.name}, which is not installed"
+    except ScopeRegError as error:
+        more = f"as shipped, {error.fix}"
     else:
-        try:
-            return (SHIPPED,) if parse(name) else ()
-        except ScopeRegError as error:
-            known = error
+        return (SHIPPED,)
     raise ScopeRegError(
         f"unknown method {name!r}{did_you_mean(name, NETWORKS)}",
         where="methods=",
-        fix=f"use some of: {', '.join(NETWORKS)}" + (f"; or, as shipped: {known.fix}" if known else ""),
+        fix=f"use some of: {', '.join(NETWORKS)}; {more}",
     )
 
 
@@ -161,7 +162,7 @@ def make_runnable(mode: Mode, setting: Setting) -> Runnable:
 
 
 def cost_of(mode: Mode, setting: Setting) -> Cost | None:
-    """What a frame costs, counted on the way through the network; that of `streaming` without its volume.
+    """Cost of a frame, counted on the way through the network; that of `streaming` without its volume.
 
     None of a method as shipped: it may run several networks, or none.
     """
@@ -221,5 +222,5 @@ def _eager(mode: Mode, network: nn.Module, setting: Setting, parameters: int) ->
 
 
 def _pose(found: Any) -> Tensor:
-    """What the host wants as one tensor: one copy back."""
+    """Pack a pose into one tensor: one copy back."""
     return torch.cat([found.rotation.float().flatten(1), found.translation.float()], 1)

@@ -70,12 +70,12 @@ class Stages:
 
     @property
     def located(self) -> Located:
-        """Where the first look found the frame: what `locate` of a network with one look gives, or the stages lie."""
+        """Pose after the first decoding pass: it must be that of `locate` of a network with one look."""
         rotation, translation, residual = self.fit
         return Located(rotation, translation * STRIDE, residual * STRIDE, *self.correspondence)
 
     def _make_places(self, frame: Tensor, volume: Tensor) -> None:
-        """What copies go from and to, and the cells."""
+        """Allocate what copies go from and to, and the lattice."""
         self.host_frame, self.host_volume, self.host_pose = (
             tensor.clone().pin_memory() if self.device.type == "cuda" else tensor.clone()
             for tensor in (frame, volume, torch.zeros(12))

@@ -34,6 +34,7 @@ MOST_IDLE = 2  # children that wait for the next file
 LONGEST_HEAD = 2**16  # bytes of JSON of an answer
 MARK = b"apart-1\n"
 KINDS = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8", "<u8", "<f4", "<f8")
+_PIPE_BYTES = 2**20  # a whole frame in most cases, so that neither side waits for the other in between
 _MOST_AXES, _MOST_ARRAYS = 5, 64
 _FOLDERS = "scopereg-apart-"  # in the folder for temporary files, then the number of the parent
 _STALE_S = 3600  # age from which a folder may be of a process that was killed
@@ -117,6 +118,7 @@ class _Worker:
             stderr=subprocess.DEVNULL,
             cwd=self._folder,
             env=_environment(),
+            pipesize=_PIPE_BYTES,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its children
         )
         try:

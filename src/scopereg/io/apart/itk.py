@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,9 @@ class _Warnings(sitk.LoggerBase):  # type: ignore[misc]
     DisplayErrorText = DisplayWarningText
 
 
-def dicom_frame(path: Path, *, has_plugin: bool) -> tuple[list[Any], dict[str, Any]]:
-    """Stored values of the one frame in a file: by pydicom where an installed plugin can, else by GDCM."""
-    if has_plugin:
-        import pydicom
-        from pydicom.pixels import pixel_array
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = pydicom.dcmread(path)
-            try:
-                return [np.ascontiguousarray(pixel_array(dataset))], {"by": "pydicom"}
-            except Exception:  # each plugin has errors of its own
-                pass
-    return [np.squeeze(sitk.GetArrayFromImage(sitk.ReadImage(str(path))), 0)], {"by": "GDCM"}
+def dicom_frame(path: Path) -> tuple[list[Any], dict[str, Any]]:
+    """Stored values of the one frame in a DICOM file, by GDCM."""
+    return [np.squeeze(sitk.GetArrayFromImage(sitk.ReadImage(str(path))), 0)], {}
 
 
 def transform(path: Path) -> tuple[list[Any], dict[str, Any]]:

@@ -53,8 +53,7 @@ def _pixels(image: Any) -> Any:
         image = image.convert("L")
     elif clear and image.mode in ("L", "RGB"):
         image = image.convert(f"{image.mode}A")
-    pixels = np.asarray(image)
-    return pixels.astype(pixels.dtype.newbyteorder("<"))
+    return np.asarray(image)
 
 
 def _is_deep(image: Any) -> bool:

@@ -6,6 +6,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ MAGIC_AT, MAGIC = 128, b"DICM"
 MOST_MM = 1e6  # of a place; what lies a kilometre away is a damaged number
 SPACINGS_MM = (1e-5, 1e3)  # of pixels
 _GROUP_LENGTH_BYTES = 12  # of the element that tells how long the group of a file's own facts is
+_SILENT = ("ignore", None, Warning, None, 0)  # what simplefilter("ignore") puts first
 _GET_AGAIN = "copy or export the file again"
 # Identifiers of data, none of a patient.
 _IDENTIFIERS = {
@@ -55,9 +57,12 @@ def reading(path: Path | str) -> Iterator[None]:
     Values are parsed when they are asked for, and damaged ones fail anywhere and with any error.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of small sins that nearly every scanner commits
+        if warnings.filters[:1] == [_SILENT]:  # in a block that reads a whole folder
             yield
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of small sins that nearly every scanner commits
+                yield
     except ScopeRegError:
         raise
     except Exception as error:
@@ -70,9 +75,10 @@ def read_dataset(path: Path, *, pixels: bool = True) -> FileDataset:
     with reading(path):
         check_size((path.stat().st_size,), 1, str(path), in_use=False)
         try:
-            deflated = read_file_meta_info(path).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian
-            source = _inflated(path) if deflated else path
-            return pydicom.dcmread(source, stop_before_pixels=not pixels)
+            with path.open("rb", buffering=0) as raw:
+                return pydicom.dcmread(_Parts(raw), stop_before_pixels=not pixels)
+        except _WholeError:
+            return pydicom.dcmread(_inflated(path), stop_before_pixels=not pixels)
         except InvalidDicomError:
             raise ScopeRegError(
                 "not a DICOM file: it lacks the mark DICM after 128 bytes",
@@ -81,9 +87,24 @@ def read_dataset(path: Path, *, pixels: bool = True) -> FileDataset:
             ) from None
 
 
+class _Parts(BufferedReader):
+    """A file that is read in parts of known length: pydicom reads the rest of one at once only to inflate it."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            raise _WholeError
+        return super().read(size)
+
+
+class _WholeError(Exception):
+    pass
+
+
 def _inflated(path: Path) -> DicomBytesIO:
     """A deflated file as one that is not, if it inflates to no more than the limit: pydicom would take any amount."""
     meta = read_file_meta_info(path)
+    if meta.TransferSyntaxUID != DeflatedExplicitVRLittleEndian:
+        raise ScopeRegError("it has a part without a length", where=str(path), fix=_GET_AGAIN)
     start = MAGIC_AT + len(MAGIC) + _GROUP_LENGTH_BYTES + int(meta.FileMetaInformationGroupLength)
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     plain = stream.decompress(path.read_bytes()[start:], largest_bytes() + 1)

@@ -6,8 +6,10 @@ apart, in a child process: by pydicom with the plugins that are installed, else 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BytesIO
 from math import prod
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from scopereg.io.dicom.header import frame_count, number, reading
 from scopereg.io.limits import check_size
 
 Pixels = npt.NDArray[Any]
-_CHILD = "scopereg.io.apart.itk:dicom_frame"
+_PLUGINS, _GDCM = "scopereg.io.apart.plugins:dicom_frames", "scopereg.io.apart.itk:dicom_frame"
 _KEYWORDS = {"PixelData": 0, "FloatPixelData": 32, "DoubleFloatPixelData": 64}  # and bits that they always have
 _GREY = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "YBR_PARTIAL_420", "YBR_PARTIAL_422")
@@ -39,6 +41,7 @@ _LAYOUT = (
     "HighBit",
     "PixelRepresentation",
 )
+_AHEAD_BYTES = 2**23  # of frames that are decoded together when a cine is read one by one
 _FILMS = ("MPEG", "HEVC", "SMPTE")  # their frames are not pieces of their own, and no decoder here knows them
 _FRAME_HEADS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # marks of JPEG, and that of JPEG-LS
 _JPEG_2000_BEGIN = b"\xff\x4f\xff\x51"
@@ -72,6 +75,7 @@ class StoredPixels:
 
     def __init__(self, dataset: FileDataset, where: str) -> None:
         self._dataset, self._where = dataset, where
+        self._ahead: tuple[int, tuple[Pixels, ...]] = (-2, ())  # the frame asked for last, and those after it
         with reading(where):
             self.syntax = _syntax(dataset, where)
             self.layout = layout_of(dataset, where)
@@ -87,8 +91,7 @@ class StoredPixels:
                 what = f"its pixels cannot be read: {error.what.removeprefix('its header cannot be read: ')}"
                 raise ScopeRegError(what, where=self._where, fix=_GET_AGAIN) from None
         else:
-            with reading(self._where):
-                pixels = _by_child(self._dataset, index, self.layout, self._where)
+            pixels = self._decoded(index)
         if pixels.shape != self.layout.frame_shape:
             raise ScopeRegError(
                 f"frame {index} has the shape {pixels.shape}, its header says {self.layout.frame_shape}",
@@ -103,6 +106,19 @@ class StoredPixels:
             )
         with reading(self._where):
             return _plain(pixels, self._dataset)
+
+    def _decoded(self, index: int) -> Pixels:
+        """One frame from the child; with it come the next ones if the one before was asked for just now."""
+        ahead, self._ahead = self._ahead, (index, ())
+        if 0 <= index - ahead[0] - 1 < len(ahead[1]):
+            self._ahead = (index, ahead[1][index - ahead[0] :])
+            return ahead[1][index - ahead[0] - 1]
+        most = max(_AHEAD_BYTES // self.layout.frame_bytes, 1) if index == ahead[0] + 1 else 1
+        with reading(self._where):
+            count = min(most, self.layout.frames - index)
+            pixels, *following = _by_child(self._dataset, index, self.layout, self._where, count)
+        self._ahead = (index, tuple(following))
+        return pixels
 
     def _length(self) -> None:
         layout = self.layout
@@ -181,23 +197,54 @@ def _by_pydicom(dataset: FileDataset, index: int) -> Pixels:
     return pixel_array(dataset, index=index, decoding_plugin="pydicom")
 
 
-def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str) -> Pixels:
-    """One frame through a file of its own: GDCM would decode the whole cine, and rescale by the header's slope."""
+def _by_child(dataset: FileDataset, index: int, layout: Layout, where: str, count: int = 1) -> list[Pixels]:
+    """Up to `count` frames from `index` on, at least one: of several, plugins alone decode more than the first."""
     syntax = UID(dataset.file_meta.TransferSyntaxUID)
+    packed = [_stream(dataset, index, layout, syntax, where)]
+    with suppress(Exception):  # whatever is wrong with a later frame is told when that one is asked for
+        packed.extend(_stream(dataset, row, layout, syntax, where) for row in range(index + 1, index + count))
+    count = len(packed)
+    if _has_plugin(syntax):
+        told = {**_told(dataset, layout), "number_of_frames": count}
+        allowance = Allowance.for_bytes(count * layout.frame_bytes)
+        try:
+            options = {"syntax": str(syntax), "layout": told}
+            (pixels,) = read_apart(_PLUGINS, encapsulate(packed), where, allowance, options=options).arrays
+            return list(_as_promised(pixels, count, layout, syntax, where))
+        except ScopeRegError:
+            pass  # plugins do not know every variant of their coding, GDCM may
+    if layout.samples == 3 and layout.bits > 8:
+        raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
+    allowance = Allowance.for_bytes(layout.frame_bytes)
+    try:
+        (pixels,) = read_apart(_GDCM, _one_frame(dataset, layout, packed[0], syntax), where, allowance).arrays
+    except ScopeRegError as error:
+        raise _undecoded(syntax, error.what, where) from None
+    return list(_as_promised(pixels, 1, layout, syntax, where))
+
+
+def _as_promised(pixels: Pixels, count: int, layout: Layout, syntax: UID, where: str) -> Pixels:
+    """So many frames of what a child answered, if they are as the header says."""
+    if pixels.dtype.kind not in "iu" or pixels.dtype.itemsize != -(-layout.bits // 8):
+        raise _undecoded(syntax, f"it becomes numbers of the kind {pixels.dtype}, not of {layout.bits} bits", where)
+    shape = (count, *layout.frame_shape)
+    if pixels.shape != shape[count == 1 :]:
+        raise _undecoded(syntax, f"it becomes {pixels.shape}, the header says {layout.frame_shape}", where)
+    return pixels.reshape(shape)
+
+
+def _told(dataset: Dataset, layout: Layout) -> dict[str, Any]:
+    """What a decoder of pydicom asks for."""
+    told: dict[str, Any] = {"pixel_keyword": "PixelData", "photometric_interpretation": layout.photometric}
+    names = {keyword: re.sub(r"(?<!^)([A-Z])", r"_\1", keyword).lower() for keyword in _LAYOUT if keyword != "HighBit"}
+    return told | {name: int(number(dataset, keyword) or 0) for keyword, name in names.items() if keyword in dataset}
+
+
+def _stream(dataset: FileDataset, index: int, layout: Layout, syntax: UID, where: str) -> bytes:
     packed = get_frame(dataset.PixelData, index, number_of_frames=layout.frames)
     if "JPEG" in syntax.name and "XL" not in syntax.name:
         _check_stream(packed, (layout.rows, layout.columns), syntax, f"{where}, frame {index}")
-    content = _one_frame(dataset, layout, packed, syntax)
-    allowance = Allowance.for_bytes(layout.frame_bytes)
-    try:
-        (pixels,), facts = read_apart(_CHILD, content, where, allowance, options={"has_plugin": _has_plugin(syntax)})
-    except ScopeRegError as error:
-        raise _undecoded(syntax, error.what, where) from None
-    if pixels.dtype.kind not in "iu" or pixels.dtype.itemsize != -(-layout.bits // 8):
-        raise _undecoded(syntax, f"it becomes numbers of the kind {pixels.dtype}, not of {layout.bits} bits", where)
-    if facts.get("by") == "GDCM" and layout.samples == 3 and layout.bits > 8:
-        raise _undecoded(syntax, "GDCM garbles colours of more than 8 bits", where)
-    return pixels
+    return packed
 
 
 def _check_stream(packed: bytes, size: tuple[int, int], syntax: UID, where: str) -> None:

@@ -1,13 +1,6 @@
-"""Anatomies: patients made of formulas."""
+"""Anatomies: patients made of formulas. `scopereg.data.registry` lists them."""
 
-from types import MappingProxyType
-
-from scopereg.data.phantom.anatomy.abdomen import Abdomen
 from scopereg.data.phantom.anatomy.base import Anatomy
-from scopereg.data.phantom.anatomy.echo import Echo
-from scopereg.data.phantom.anatomy.prostate import Prostate
+from scopereg.data.registry import ANATOMIES, register_anatomy
 
-_CLASSES: tuple[type[Anatomy], ...] = (Echo, Prostate, Abdomen)
-ANATOMIES = MappingProxyType({anatomy.name: anatomy for anatomy in _CLASSES})
-
-__all__ = ["ANATOMIES", "Anatomy"]
+__all__ = ["ANATOMIES", "Anatomy", "register_anatomy"]
