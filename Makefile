@@ -1,5 +1,5 @@
 # make demo   sets everything up and runs the main job
-# make test   sets everything up and runs ruff, mypy, import-linter and all tests
+# make test   sets everything up and runs ruff, mypy, import-linter, repo-review and all tests
 # Packages are installed again only when pyproject.toml or constraints.txt change.
 # PYTEST_ARGS reaches pytest, after the number of processes: PYTEST_ARGS='-n 0 --pdb tests/ops' runs some in this one.
 # TORCH_ARGS reaches the installation of torch alone, for its CPU or CUDA builds: TORCH_ARGS='--index-url URL'.
@@ -7,7 +7,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+# Without bytecode: what is imported is compiled then, the rest of a gigabyte never.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 .PHONY: demo test lint browser fuzz docs clean
 
@@ -23,6 +24,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/repo-review --show err .
 
 # Chromium for the tests of the viewer, from Debian's packages; where that cannot be, these tests are skipped and say so.
 browser:

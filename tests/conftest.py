@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 
 # Before torch and numpy are imported, and inherited by the processes that tests start: threads of several processes
 # on the same cores wait for each other, and sums in one order let runs be compared bit by bit.
@@ -21,6 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHAPED = [
     *("geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "geometry.steps"),
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
+    *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),
+    *("ops.decode.plain", "ops.gates", "ops.norms", "ops.ssim"),
+    *(f"networks.{name}" for name in ("encoders", "fusion", "decoder", "lattice", "passes", "scope_reg")),
+    *(f"networks.{name}" for name in ("ablations", "streaming", "folded", "published")),
     "evaluation.metrics",
     *(f"data.worlds.{name}" for name in ("acquisition", "fields", "motion", "probes", "structures", "sweep", "tissue")),
     *(f"data.mismatch.{name}" for name in ("images", "mismatch", "rays", "unseen")),
@@ -32,12 +36,14 @@ jaxtyping.install_import_hook(
 )
 
 
-@pytest.fixture
-def unchecked_shapes() -> Iterator[None]:
-    """For tests of the errors that a user gets, for whom shapes are not checked on the way in."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Shapes are not checked in tests marked so, nor in fixtures that are made for them."""
+    jaxtyping.config.update("jaxtyping_disable", item.get_closest_marker("unchecked_shapes") is not None)
+    try:
+        return (yield)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""ScopeRegLive: shows in 3D Slicer where `scopereg live` finds each ultrasound frame, and whether to believe it.
+"""ScopeRegLive: shows in 3D Slicer where `scopereg live` finds each ultrasound frame, and whether the pose is reliable.
 
 scopereg runs in a process of its own and sends its results over OpenIGTLink, so that neither torch nor anything else of
 it is needed in here. This file is the panel; all else is in ScopeRegLiveLib.
@@ -35,8 +35,8 @@ class ScopeRegLive(ScriptedLoadableModule):
         parent.contributors = ["The scopereg developers"]
         parent.helpText = (
             "Shows untracked 2D ultrasound frames in their place in a 3D volume, as <code>scopereg live</code> finds"
-            " them, and a light that tells whether to believe it. Start <code>scopereg live VOLUME --source ...</code>,"
-            " load the same volume here, press Connect."
+            " them, and a light that tells whether the pose is reliable. Start"
+            " <code>scopereg live VOLUME --source ...</code>, load the same volume here, press Connect."
         )
         parent.acknowledgementText = "Not a medical device."
 

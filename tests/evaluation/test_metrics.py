@@ -127,7 +127,7 @@ def test_frames_without_any_class_are_an_error_or_nan_on_request() -> None:
         assert metric(first, first, empty="nan").isnan().tolist() == [True, False, True]
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_bad_label_maps_are_errors() -> None:
     labels = blobs(0)
     for bad, message in [
@@ -200,7 +200,7 @@ def test_ssim_refuses_what_has_no_meaning() -> None:
 
 
 @pytest.mark.parametrize("metric", [metrics.ncc, metrics.ssim])
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_bad_images_are_errors(metric) -> None:
     first, second = images(4)
     broken = second.index_fill(0, torch.tensor([1]), float("nan"))
@@ -271,7 +271,7 @@ def test_frame_metrics_give_nan_only_for_what_has_no_answer() -> None:
     assert found["success"].tolist() == [0, 0]
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_frame_metrics_refuse_bad_input() -> None:
     volume, labels = scene()
     good = sample_poses(2, 3, (16, 32, 40), torch.Generator().manual_seed(0))

@@ -60,9 +60,25 @@ def _one(names: str, options: argparse.Namespace, seconds: float) -> int:
         tried += sum(int(line.split()[1]) for line in ended.stderr.splitlines() if "number_of_executed_units" in line)
         if ended.returncode:
             found += 1
-            print(_reason(ended), flush=True)
+            kept = [_kept(path, names, options.findings) for path in (options.work / names).glob("raw-*")]
+            print("\n".join([_reason(ended), *map(str, kept)]), flush=True)
     print(f"{names}: {found} findings in {tried} inputs and {seconds:.0f} s", flush=True)
     return found
+
+
+def _kept(raw: Path, names: str, findings: Path) -> Path:
+    """The input of a finding, without the byte that chose its harness, where it stays."""
+    name, content = _chosen(raw.read_bytes(), names)
+    path = findings / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+    path.write_bytes(content)
+    raw.unlink()
+    return path
+
+
+def _chosen(data: bytes, names: str) -> tuple[str, bytes]:
+    """The harness that the first byte stands for, and what it reads."""
+    known = names.split(",")
+    return known[data[0] % len(known) if data else 0], data[1:]
 
 
 def _reason(ended: subprocess.CompletedProcess[str]) -> str:
@@ -79,30 +95,24 @@ def _fuzz(options: argparse.Namespace) -> int:
     with atheris.instrument_imports(include=["scopereg", "pyigtl", "harnesses"]):
         from harnesses import CORPUS, try_one
     (joined,) = options.harness
-    names = joined.split(",")
     memory = Path("/dev/shm")
     work, folder = options.work / joined, memory if os.access(memory, os.W_OK) else options.work
     seeds, scratch = work / "seeds", folder / f"scopereg-fuzzing-{os.getpid()}"
     for made in (work / "new", seeds, scratch):
         made.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(names):
+    for number, name in enumerate(joined.split(",")):
         for path in (CORPUS / name).glob("*"):
             (seeds / f"{name}-{path.name}").write_bytes(bytes([number]) + path.read_bytes())
     words = work / "words.dict"
     words.write_text("\n".join(f'"{word}"' for word in _WORDS) + "\n")
 
     def target(data: bytes) -> None:
-        name, content = names[data[0] % len(names) if data else 0], data[1:]
-        try:
-            try_one(name, content, scratch)
-        except Exception:
-            mark = hashlib.sha256(content).hexdigest()[:12]
-            (options.findings / f"{name}-{mark}").write_bytes(content)
-            raise
+        name, content = _chosen(data, joined)
+        try_one(name, content, scratch)
 
     settings: dict[str, Any] = {
         "max_total_time": int(options.seconds),
-        "artifact_prefix": f"{options.findings}/raw-{joined}-",  # with the byte that chooses, for crashes and hangs
+        "artifact_prefix": work / "raw-",
         "dict": words,
         "timeout": LONGEST_S,
         "rss_limit_mb": MEMORY_MB,

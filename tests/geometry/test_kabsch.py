@@ -251,7 +251,7 @@ def test_half_precision_and_autocast_are_solved_in_single() -> None:
         ((2, 5, 2), (3, 5, 3), (5,)),
     ],
 )
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_wrong_shapes_are_errors(source: tuple, target: tuple, weights: tuple) -> None:
     with pytest.raises(ScopeRegError, match=r"do not fit[^\0]*pass source_xy"):
         weighted_kabsch(torch.zeros(source), torch.zeros(target), torch.zeros(weights))

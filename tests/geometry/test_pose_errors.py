@@ -112,7 +112,7 @@ def test_many_bad_rows_are_counted() -> None:
 
 
 @pytest.mark.parametrize("spacing", [0.0, -1.0, float("nan"), torch.ones(3), torch.tensor([1.0, 0, 1, 1])])
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_bad_spacing_is_an_error(spacing) -> None:
     with pytest.raises(ScopeRegError, match="spacing_mm"):
         pose_errors.mtre_mm(poses(), poses(), (128, 128), spacing)

@@ -56,7 +56,7 @@ def test_a_volume_resampled_at_the_identity_is_itself() -> None:
     torch.testing.assert_close(resample_volume(volumes, *nowhere), volumes)
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_resampling_wants_a_pose_for_each_volume() -> None:
     with pytest.raises(ScopeRegError, match="do not fit together"):
         resample_volume(noise(3), *poses(2, 5))

@@ -133,7 +133,7 @@ def test_gradients_reach_the_angles() -> None:
         (lambda v: geodesic_angle_deg(v, EYE), (2, 3)),
     ],
 )
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_wrong_shapes_are_errors(call, shape: tuple[int, ...]) -> None:
     with pytest.raises(ScopeRegError, match=r"the shape is .*\n.*pass shape"):
         call(torch.zeros(shape))

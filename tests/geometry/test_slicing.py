@@ -261,7 +261,7 @@ EYE, ZERO = torch.eye(3)[None], torch.zeros(1, 3)
         (torch.zeros(0, 8, 8), EYE, ZERO, "volume is empty"),
     ],
 )
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_wrong_shapes_are_errors(volume: Tensor, rotation: Tensor, translation: Tensor, message: str) -> None:
     with pytest.raises(ScopeRegError, match=message) as caught:
         sample_slice(volume, rotation, translation)
@@ -269,7 +269,7 @@ def test_wrong_shapes_are_errors(volume: Tensor, rotation: Tensor, translation: 
     assert caught.value.fix
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_wrong_slice_shapes_and_points_are_errors() -> None:
     with pytest.raises(ScopeRegError, match="slice_shape"):
         sample_slice(torch.zeros(8, 8, 8), EYE, ZERO, slice_shape=(0, 4))
@@ -293,7 +293,7 @@ def test_wrong_slice_shapes_and_points_are_errors() -> None:
         ((5, 10, (0, 128, 128)), "shape"),
     ],
 )
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.unchecked_shapes
 def test_bad_sampling_is_an_error(arguments: tuple, where: str) -> None:
     with pytest.raises(ScopeRegError) as caught:
         sample_poses(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -255,10 +256,65 @@ def test_arrays_become_a_sweep(tmp_path: Path) -> None:
     sweep = read_npz_sweep(tmp_path / "a.npz")
     assert sweep.spacing_mm == pytest.approx(PIXEL_MM)
     assert np.allclose(sweep.image_to_world, matrices)
+    np.savez_compressed(
+        tmp_path / "a.npz", frames=np.asfortranarray(IMAGES), image_mm_to_world=matrices, spacing_xy_mm=PIXEL_MM
+    )
+    assert np.array_equal(read_npz_sweep(tmp_path / "a.npz").images.numpy(), IMAGES)
     np.savez(tmp_path / "b.npz", frames=IMAGES)
     for name in ("b.npz", "none.npz"):
         with pytest.raises(ScopeRegError, match="cannot be read"):
             read_npz_sweep(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("(5, 12, 17)", "does not hold the 1020 bytes"),
+        ("(5, 12, 15)", "does not hold the 900 bytes"),
+        ("(99999, 99999, 9999)", "limit is 4 GB"),
+        ("(5, 12, -16)", "plain numbers"),
+        ("(5, 12, 16", "plain numbers"),
+        ("('a',)", "plain numbers"),
+    ],
+)
+def test_arrays_of_other_sizes_than_they_say_are_refused(tmp_path: Path, shape: str, words: str) -> None:
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + IMAGES.tobytes()
+    matrices = np.stack([pose.matrix for pose in PROBE])
+    np.savez(tmp_path / "a.npz", image_mm_to_world=matrices, spacing_xy_mm=np.array(PIXEL_MM))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("frames.npy", array)
+    with pytest.raises(ScopeRegError, match=words):
+        read_npz_sweep(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><PlusConfiguration/>", "declares entities"),
+        ("<?xml version='1.0' encoding='none'?><PlusConfiguration/>", "cannot be read"),
+        (
+            '<P><Transform From="Image" To="Probe" Matrix="1e9 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1"/></P>',
+            "a transform reads",
+        ),
+        (
+            '<P><Transform From="Image" To="Probe" Matrix="1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1"/>'
+            '<VolumeReconstruction ClipRectangleOrigin="a 2" ClipRectangleSize="-3 4"/></P>',
+            "clip rectangle reads",
+        ),
+    ],
+)
+def test_configurations_that_do_harm_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "c.xml").write_text(text)
+    with pytest.raises(ScopeRegError, match=words):
+        read_plus_sequence(write_sequence(tmp_path / "a.mha"), tmp_path / "c.xml")
+
+
+def test_transforms_without_an_inverse_are_refused(tmp_path: Path) -> None:
+    flat = np.diag([1.0, 1, 0, 1])
+    frames = {(k, "ReferenceToTrackerTransform"): words(flat) for k in range(COUNT)}
+    with pytest.raises(ScopeRegError, match="no inverse"):
+        read_plus_sequence(write_sequence(tmp_path / "a.mha", frame_fields=frames), CALIBRATION)
 
 
 @pytest.mark.skipif(not PLUS.is_dir(), reason="the sequence of the PLUS toolkit is not at hand")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -21,15 +19,8 @@ from scopereg.networks import export as export_file
 from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file, weights_sha256
 
+pytestmark = pytest.mark.unchecked_shapes
 SHAPE = (11, 13, 22)  # nothing that a stride divides; exporters take their time over every token
-
-
-@pytest.fixture(scope="module", autouse=True)
-def free_sizes() -> Iterator[None]:
-    """Checks of shapes would read the batch size while a network is recorded, and fix it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

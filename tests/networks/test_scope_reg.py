@@ -342,6 +342,7 @@ def test_networks_of_other_precision_give_about_the_same(name: str, dtype: torch
     assert (plain.translation - cast.translation).abs().max() < 0.1
 
 
+@pytest.mark.unchecked_shapes
 def test_images_of_whole_numbers_and_unknown_options_are_refused() -> None:
     slices, volumes = images(1, 8, 16, 16)
     with pytest.raises(ScopeRegError, match="floating-point"):
@@ -352,6 +353,7 @@ def test_images_of_whole_numbers_and_unknown_options_are_refused() -> None:
         create("scope-reg", nrom="batch")
 
 
+@pytest.mark.unchecked_shapes
 def test_only_networks_that_the_paper_describes_have_a_published_form() -> None:
     for name in ("tri-plane", "ssvf-heads"):
         with pytest.raises(ScopeRegError, match="no published form"):

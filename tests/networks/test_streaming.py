@@ -169,6 +169,7 @@ def test_bfloat16_moves_a_trained_network_s_pose_by_little() -> None:
     assert turn < 0.5
 
 
+@pytest.mark.unchecked_shapes
 def test_what_does_not_fit_is_explained() -> None:
     streaming = Streaming(lively())
     prepared = streaming.prepare(images(1, (8, 16, 16))[1])

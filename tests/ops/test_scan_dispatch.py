@@ -69,6 +69,7 @@ def test_impossible_backends_are_refused():
 
 
 @pytest.mark.parametrize("name", ["u", "delta", "A", "B", "C", "D", "order"])
+@pytest.mark.unchecked_shapes
 def test_wrong_shapes_name_the_argument(name):
     x = feature_inputs(Case())
     with pytest.raises(ScopeRegError, match="dimensions instead of"):
@@ -77,6 +78,7 @@ def test_wrong_shapes_name_the_argument(name):
         directional_scan(**x | {name: x[name][..., :-1]})
 
 
+@pytest.mark.unchecked_shapes
 def test_wrong_types_are_refused():
     x = feature_inputs(Case())
     with pytest.raises(ScopeRegError, match=r"order.*int32"):
@@ -91,6 +93,7 @@ def test_wrong_types_are_refused():
         directional_scan(**x | {"order": x["order"].to("meta")})
 
 
+@pytest.mark.unchecked_shapes
 def test_coordinate_forms_check_shapes():
     x = coordinate_inputs(Case())
     with pytest.raises(ScopeRegError, match="C"):
@@ -102,6 +105,7 @@ def test_coordinate_forms_check_shapes():
 
 
 @needs_numba
+@pytest.mark.unchecked_shapes
 def test_cpu_refuses_an_order_outside_the_tokens():
     x = feature_inputs(Case())
     x["order"][0, 0] = 33

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from scopereg.ops import bidirectional_mass, coordinate_scan, directional_scan
 from scopereg.ops.scan.selftest import Case, coordinate_inputs, feature_inputs, relative_error
 
+pytestmark = pytest.mark.unchecked_shapes
+
 
 class Scans(nn.Module):
     """The three forms behind one another, parameters as a network would hold them."""

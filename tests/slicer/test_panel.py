@@ -156,10 +156,10 @@ def test_the_light_says_whether_to_believe_it(
     run(slicer, panel, lambda: peer.server.client_count == 1)
     unsure = replace(good(pose), expected_mm=4.2, confidence=0.31, ok=False, reason="an error above 3 mm is too likely")
     for result, word, reason in (
-        (good(pose), "LOCATED", "the pose is to be believed"),
+        (good(pose), "LOCATED", "the pose is reliable"),
         (unsure, "DOUBTFUL", "an error above 3 mm is too likely"),
         (None, "NOT FOUND", "nothing like it"),
-        (good(pose), "LOCATED", "the pose is to be believed"),
+        (good(pose), "LOCATED", "the pose is reliable"),
     ):
         peer.publish(frame, result)
         run(slicer, panel, lambda: light(panel) == word)  # noqa: B023

@@ -9,9 +9,9 @@ from ScopeRegLiveLib.report import Report
 STALE_S = 1.0  # without anything new, after which the last report says nothing about now
 
 _REASONS = {
-    "green": "the pose is to be believed",
+    "green": "the pose is reliable",
     "amber": "nothing tells how good this pose is",
-    "red": "the pose is not to be believed",
+    "red": "the pose is not reliable",
 }
 _RGB = {"green": (30, 132, 73), "amber": (243, 176, 28), "red": (192, 57, 43), "grey": (110, 117, 124)}
 _DARK_LETTERS = ("amber",)

@@ -25,7 +25,7 @@ class Report(NamedTuple):
 
     @property
     def details(self) -> str:
-        """The numbers in one line. What to expect of a pose is left out where there is none to believe."""
+        """The numbers in one line. What to expect of a pose is left out where it is not reliable."""
         parts = (
             _said("expected error {:.1f} mm", None if self.light == "red" else self.expected_mm),
             _said("confidence {:.0f} %", None if self.confidence is None else 100 * self.confidence),

@@ -6,13 +6,14 @@ PLUS sequences (.igs.mha) and archives of arrays (.npz).
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,14 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, field_of_view
+from scopereg.io.arrays import read_npy_header
 from scopereg.io.limits import check_size
 from scopereg.io.plus import Matrix, take_out_pixel_size
 from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
 
 WORLD = "World"
 _CHUNK = 2**22
-_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
+_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, SyntaxError, tokenize.TokenError)
 _FLICKER = 0.01  # share of the grey range that video compression makes black pixels waver by
 
 
@@ -195,20 +197,16 @@ def read_npz_sweep(path: Path | str) -> TrackedSweep:
 def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> npt.NDArray[Any]:
     """One array of numbers, its size judged before memory is taken, its checksum by the archive."""
     with archive.open(f"{name}.npy") as file:
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(file)
-        if dtype.kind not in "uif" or min(shape, default=1) < 0:
-            raise ValueError(f"{name} holds {dtype} of shape {shape}, not numbers")
-        content = np.empty(check_size(shape, dtype.itemsize, str(path), in_use=False), np.uint8)
+        header = read_npy_header(file, any_order=True)
+        content = np.empty(check_size(header.shape, header.dtype.itemsize, str(path), in_use=False), np.uint8)
         at = 0
         while piece := file.read(min(_CHUNK, content.size - at)):
             content[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)
         if at < content.size or file.read(1):  # the archive compares its checksum at the end
             raise ValueError(f"{name} does not hold the {content.size} bytes that its header promises")
-    values: npt.NDArray[Any] = content.view(dtype).reshape(shape, order="F" if fortran else "C")
-    return np.ascontiguousarray(values, dtype.newbyteorder("="))
+    order: Literal["F", "C"] = "F" if header.fortran_order else "C"
+    return np.ascontiguousarray(content.view(header.dtype).reshape(header.shape, order=order))
 
 
 def read_plus_sequence(

@@ -10,6 +10,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.devices import full_precision
@@ -85,7 +86,9 @@ class TriPlaneDecoder(CoordinateDecoder):
         self.coronal_scan = FeatureScan()
         self.sagittal_scan = FeatureScan()
 
-    def fuse(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
+    def fuse(
+        self, x_s: Float[Tensor, "b l c"], x_v: Float[Tensor, "b d l c"], lattice: Lattice
+    ) -> Float[Tensor, "b d l c"]:
         _, height, width = lattice.shape
         axial = super().fuse(x_s, x_v, lattice)
         volume = x_v.unflatten(2, (height, width))  # (B, D', H', W', C')
@@ -96,8 +99,10 @@ class TriPlaneDecoder(CoordinateDecoder):
         return axial + coronal.transpose(1, 2).flatten(2, 3) + sagittal.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
-def _scan_side_planes(scan: FeatureScan, planes: Tensor, lines: Tensor) -> Tensor:
-    """Scan planes (B, N, D', M, C'), each steered by its line of slice tokens (B, N, M, C') repeated over depth."""
+def _scan_side_planes(
+    scan: FeatureScan, planes: Float[Tensor, "b n d m c"], lines: Float[Tensor, "b n m c"]
+) -> Float[Tensor, "b n d m c"]:
+    """Scan planes, each steered by its line of slice tokens repeated over depth."""
     batch, count, depth, across, _ = planes.shape
     x_v = planes.flatten(0, 1).flatten(1, 2)[:, None]  # (B N, 1, D' M, C')
     x_s = lines.flatten(0, 1)[:, None].expand(-1, depth, -1, -1).flatten(1, 2)  # (B N, D' M, C')
@@ -114,7 +119,7 @@ class TriPlane(ScopeReg):
 
 
 class CrossAttention(nn.Module):
-    """Volume tokens attend over volume and slice tokens: (B, D', L, C') and (B, L, C') to (B, D', L, C')."""
+    """Volume tokens attend over volume and slice tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +128,9 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
         self.output = nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, x_v: Tensor, x_s: Tensor, lattice: Lattice) -> Tensor:
+    def forward(
+        self, x_v: Float[Tensor, "b d l c"], x_s: Float[Tensor, "b l c"], lattice: Lattice
+    ) -> Float[Tensor, "b d l c"]:
         place = positions(lattice, x_v.device).to(x_v.dtype)  # (D', L, C')
         middle = positions(Lattice((1, *lattice.shape[1:]), (0.0, *lattice.start[1:])), x_v.device).to(x_s.dtype)
         volume = (x_v + place).flatten(1, 2)  # (B, D' L, C')
@@ -137,8 +144,8 @@ class CrossAttention(nn.Module):
         return tokens.unflatten(-1, (HEADS, -1)).transpose(1, 2)  # (B, heads, N, C' / heads)
 
 
-def positions(lattice: Lattice, device: torch.device) -> Tensor:
-    """Sine and cosine codes (D', L, C') of x, y and z, a third of the channels each, the rest zero."""
+def positions(lattice: Lattice, device: torch.device) -> Float[Tensor, "d l c"]:
+    """Sine and cosine codes of x, y and z, a third of the channels each, the rest zero."""
     points = lattice.volume_points(device)[..., :3]  # (D', L, 3)
     pairs = WIDTH // 6
     rates = torch.exp(-math.log(1e4) * torch.arange(pairs, device=device) / pairs)
@@ -163,14 +170,14 @@ def _head(outputs: int, bias: Tensor) -> nn.Sequential:
 
 
 class PoseHeads(nn.Module):
-    """Descriptor (B, C) to a pose: translation in cells, rotation through its 6D form; near identity at the start."""
+    """Descriptor to a pose: translation in cells, rotation through its 6D form; near identity at the start."""
 
     def __init__(self) -> None:
         super().__init__()
         self.translation = _head(3, torch.zeros(3))
         self.rotation = _head(6, torch.tensor(_IDENTITY_6D))
 
-    def forward(self, descriptor: Tensor) -> NetworkResult:
+    def forward(self, descriptor: Float[Tensor, "b c"]) -> NetworkResult:
         with full_precision(descriptor.device):
             descriptor = descriptor.to(next(self.parameters()).dtype)
             rotation = rotation_from_6d(self.rotation(descriptor).float())
@@ -178,20 +185,22 @@ class PoseHeads(nn.Module):
 
 
 class VolumeDescriptor(nn.Module):
-    """Fused tokens (B, D', L, C') gated by the volume, projected back, added to F_v and averaged: (B, C)."""
+    """Fused tokens gated by the volume, projected back, added to F_v and averaged."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = TokenProjection()
         self.output = nn.Linear(WIDTH, CHANNELS)
 
-    def forward(self, fused: Tensor, volume_features: Tensor) -> Tensor:
+    def forward(
+        self, fused: Float[Tensor, "b d l c"], volume_features: Float[Tensor, "b c2 d h w"]
+    ) -> Float[Tensor, "b c2"]:
         gate = F.silu(self.gate(volume_features)).flatten(2, 3)  # (B, D', L, C')
         return self.output(fused * gate).mean((1, 2)) + volume_features.mean((2, 3, 4))
 
 
 class CoordinateDescriptor(nn.Sequential):
-    """Coordinate field (B, 3, H', W') through a small CNN, averaged: (B, C)."""
+    """Coordinate field through a small CNN, averaged."""
 
     def __init__(self) -> None:
         layers: list[nn.Module] = []
@@ -199,6 +208,6 @@ class CoordinateDescriptor(nn.Sequential):
             layers += [nn.Conv2d(inputs, outputs, 3, stride, 1), nn.GroupNorm(8, outputs), nn.GELU()]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
-    def forward(self, coordinates: Tensor) -> Tensor:
+    def forward(self, coordinates: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b c"]:
         encoded: Tensor = super().forward(coordinates.to(next(self.parameters()).dtype))
         return encoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.networks.fusion import (
@@ -24,19 +25,19 @@ DEPTH_STATES = 16
 class Correspondence(NamedTuple):
     """What the decoder says of each slice token."""
 
-    coordinates: Tensor  # (B, L, 3), q: where it lies in the volume, in cells of the lattice
-    evidence: Tensor  # (B, L), w: how much speaks for it
+    coordinates: Float[Tensor, "b l 3"]  # q: where it lies in the volume, in cells of the lattice
+    evidence: Float[Tensor, "b l"]  # w: how much speaks for it
 
 
 class Steering(NamedTuple):
     """All that the decoder takes from a slice's tokens alone."""
 
     gates: tuple[Tensor, Tensor, Tensor]  # of the feature scan
-    readout: Tensor  # of the coordinate scan
+    readout: Float[Tensor, "b k l s"]  # of the coordinate scan
 
 
 class DepthGate(nn.Module):
-    """How much each plane matters for each slice token (B, D', L): a scan of ones over depth, both ways, summed."""
+    """How much each plane matters for each slice token: a scan of ones over depth, both ways, summed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class DepthGate(nn.Module):
         nn.init.normal_(self.linear.weight, std=QUIET)
         self.log_decay = nn.Parameter(first_log_decays(DEPTH_STATES))
 
-    def forward(self, fused: Tensor) -> Tensor:
+    def forward(self, fused: Float[Tensor, "b d l c"]) -> Float[Tensor, "b d l"]:
         return depth_mass(self.linear(fused), self.log_decay)
 
 
@@ -62,8 +63,14 @@ class CoordinateDecoder(nn.Module):
         self.coordinate_scan = CoordinateScan()
         self.depth_gate = DepthGate()
 
-    def forward(self, x_s: Tensor, x_v: Tensor, lattice: Lattice, steering: Steering | None = None) -> Correspondence:
-        """From slice tokens (B, L, C') and volume tokens (B, D', L, C'); with `steering` from gates that are there."""
+    def forward(
+        self,
+        x_s: Float[Tensor, "b l c"],
+        x_v: Float[Tensor, "b d l c"],
+        lattice: Lattice,
+        steering: Steering | None = None,
+    ) -> Correspondence:
+        """From slice tokens and volume tokens; with `steering` from gates that are there."""
         order, points = lattice.orders(x_s.device), lattice.volume_points(x_s.device)
         readout = self.coordinate_scan.readout(x_s) if steering is None else steering.readout
 
@@ -80,10 +87,12 @@ class CoordinateDecoder(nn.Module):
         gate = self.depth_gate
         return Correspondence(*weigh_planes(gate.linear(fused), gate.log_decay, moments, None))
 
-    def steer(self, x_s: Tensor) -> Steering:
-        """The gates of a slice, for several looks at its volume."""
+    def steer(self, x_s: Float[Tensor, "b l c"]) -> Steering:
+        """The gates of a slice, for several decoding passes."""
         return Steering(self.feature_scan.gates(x_s), self.coordinate_scan.readout(x_s))
 
-    def fuse(self, x_s: Tensor, x_v: Tensor, lattice: Lattice) -> Tensor:
-        """Y_f (B, D', L, C')."""
+    def fuse(
+        self, x_s: Float[Tensor, "b l c"], x_v: Float[Tensor, "b d l c"], lattice: Lattice
+    ) -> Float[Tensor, "b d l c"]:
+        """Y_f."""
         return self.feature_scan(x_v, x_s, lattice.orders(x_s.device))

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
@@ -24,7 +25,7 @@ _LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 class VolumeNorm(nn.BatchNorm3d):
     """A batch norm of volumes that are taken for long planes on a GPU: PyTorch has fast kernels for planes alone."""
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c *size"]:
         if not features.is_cuda:
             return super().forward(features)
         planes = features.flatten(2, 3)  # (B, C, D H, W), a view where channels lie together
@@ -48,7 +49,13 @@ class InstanceNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
-    def forward(self, features: Tensor, shortcut: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    def forward(
+        self,
+        features: Float[Tensor, "b c *size"],
+        shortcut: Float[Tensor, "b c *size"] | None = None,
+        *,
+        relu: bool = False,
+    ) -> Float[Tensor, "b c *size"]:
         return instance_norm(features, self.weight, self.bias, shortcut, relu=relu)
 
 
@@ -59,7 +66,7 @@ def _norm(name: NormName, axes: int, channels: int) -> nn.Module:
 
 
 class Stem(nn.Module):
-    """Convolution of one channel, 7 wide, stride 2, no bias: (B, 1, ...) to (B, 64, .../2).
+    """Convolution of one channel, 7 wide, stride 2, no bias.
 
     On a GPU it runs as the same sums over blocks, see `blocked_stem`, unless `blocked` says no.
     """
@@ -71,18 +78,22 @@ class Stem(nn.Module):
         self.axes = axes
         self.weight = nn.Parameter(_CONV[axes](1, 64, 7, bias=False).weight.detach())
 
-    def forward(self, image: Tensor) -> Tensor:
+    def forward(self, image: Float[Tensor, "b 1 *size"]) -> Float[Tensor, "b 64 *half"]:
         if self.blocked and image.is_cuda and not torch.compiler.is_exporting():
             return blocked_stem(image, self.weight, self.axes)
         return plain_stem(image, self.weight, self.axes)
 
 
-def plain_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
+def plain_stem(
+    image: Float[Tensor, "b 1 *size"], weight: Float[Tensor, "c 1 *kernel"], axes: int
+) -> Float[Tensor, "b c *half"]:
     """The stem as it is defined."""
     return (F.conv2d if axes == 2 else F.conv3d)(image, weight, stride=2, padding=3)
 
 
-def blocked_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
+def blocked_stem(
+    image: Float[Tensor, "b 1 *size"], weight: Float[Tensor, "c 1 *kernel"], axes: int
+) -> Float[Tensor, "b c *half"]:
     """The stem with every block of 2 pixels on each axis as channels: 4 wide, stride 1, 2^axes channels.
 
     Tensor cores want several channels. An eighth tap of zero, in front, makes the kernel whole blocks. Sizes are even.
@@ -90,18 +101,18 @@ def blocked_stem(image: Tensor, weight: Tensor, axes: int) -> Tensor:
     return (F.conv2d if axes == 2 else F.conv3d)(blocks_of(image, axes), stem_kernel(weight, axes))
 
 
-def stem_kernel(weight: Tensor, axes: int) -> Tensor:
+def stem_kernel(weight: Float[Tensor, "c 1 *kernel"], axes: int) -> Float[Tensor, "c parts *half"]:
     """The stem's weights for blocks."""
     return _blocks(F.pad(weight, (1, 0) * axes), axes)
 
 
-def blocks_of(image: Tensor, axes: int) -> Tensor:
-    """The image (B, 1, ...) as blocks, with the border that the stem wants."""
+def blocks_of(image: Float[Tensor, "b 1 *size"], axes: int) -> Float[Tensor, "b parts *half"]:
+    """The image as blocks, with the border that the stem wants."""
     return _blocks(F.pad(image, (4, 2) * axes), axes)
 
 
-def _blocks(image: Tensor, axes: int) -> Tensor:
-    """(B, 1, ...) of even sizes to (B, 2^axes, .../2), channels last in memory."""
+def _blocks(image: Float[Tensor, "b 1 *size"], axes: int) -> Float[Tensor, "b parts *half"]:
+    """An image of even sizes to its 2^axes parts, channels last in memory."""
     parted = image.squeeze(1).unflatten(-1, (-1, 2))
     for axis in range(2, axes + 1):
         parted = parted.unflatten(-2 * axis + 1, (-1, 2))
@@ -113,14 +124,14 @@ def _blocks(image: Tensor, axes: int) -> Tensor:
 class Pool(nn.Module):
     """Max-pooling, 3 wide, border 1, by whatever is fast here: the same values everywhere.
 
-    Features (B, C, [D,] H, W) without negative values, pooled with a stride of 2, or as given along D, H, W.
+    Of features without negative values, pooled with a stride of 2, or as given along D, H, W.
     """
 
     def __init__(self, axes: int, stride: int | tuple[int, ...] = 2) -> None:
         super().__init__()
         self.axes, self.stride = axes, stride
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c *half"]:
         if not torch.compiler.is_exporting():
             if self.axes == 3 and x.is_cuda:
                 return pool_volume(x, self.stride)
@@ -129,8 +140,8 @@ class Pool(nn.Module):
         return (F.max_pool2d if self.axes == 2 else F.max_pool3d)(x, 3, self.stride, 1)
 
 
-def pool_volume(x: Tensor, stride: int | tuple[int, ...]) -> Tensor:
-    """A volume (B, C, D, H, W) over the planes, then across them.
+def pool_volume(x: Float[Tensor, "b c d h w"], stride: int | tuple[int, ...]) -> Float[Tensor, "b c d2 h2 w2"]:
+    """A volume over the planes, then across them.
 
     On a GPU PyTorch has no kernel for volumes whose channels lie together, only for planes; and the gradient of the
     kernel that it has is summed in no fixed order, so that two runs would differ.
@@ -144,8 +155,8 @@ def pool_volume(x: Tensor, stride: int | tuple[int, ...]) -> Tensor:
     return across.transpose(1, 2).contiguous(memory_format=torch.channels_last_3d)
 
 
-def pool_plane(x: Tensor) -> Tensor:
-    """A plane (B, C, H, W) over rows, then columns; stride 2.
+def pool_plane(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
+    """A plane over rows, then columns; stride 2.
 
     On a CPU PyTorch's own walks pixel by pixel and takes eight times as long.
     """
@@ -172,7 +183,7 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride, bias=False), _norm(norm, axes, outputs))
         self.activation = nn.ReLU(inplace=True)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c2 *size2"]:
         first, norm, _, second, last = self.residual
         if isinstance(norm, InstanceNorm):
             inner = norm(first(features), relu=True)
@@ -181,7 +192,7 @@ class BasicBlock(nn.Module):
 
 
 class Encoder(nn.Sequential):
-    """Image (B, 1, [D,] H, W) to features (B, 256, [D/8,] H/8, W/8): stem, pool, three residual stages.
+    """Image to features at an eighth of its sizes: stem, pool, three residual stages.
 
     With a `depth_stride` of 4 the pool keeps the planes of a volume, and the features have D/4 of them.
     """
@@ -204,7 +215,7 @@ class Encoder(nn.Sequential):
             BasicBlock(axes, 128, CHANNELS, 1, norm),
         )
 
-    def forward(self, image: Tensor) -> Tensor:
+    def forward(self, image: Float[Tensor, "b 1 *size"]) -> Float[Tensor, "b 256 *eighth"]:
         stem, norm, *rest = self
         if not isinstance(norm, InstanceNorm):
             return super().forward(image)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.networks.encoders import BasicBlock, Encoder, Stem, blocks_of, stem_kernel
@@ -50,12 +51,12 @@ class Block(NamedTuple):
     second: Conv
     shortcut: Conv | None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c2 *size2"]:
         return self.second.add_relu(self.first.relu(x), x if self.shortcut is None else self.shortcut.plain(x))
 
 
 class FoldedEncoder:
-    """What an `Encoder` in evaluation mode computes: image (B, 1, [D,] H, W) to features (B, 256, [D',] H', W')."""
+    """What an `Encoder` in evaluation mode computes."""
 
     def __init__(self, encoder: Encoder, dtype: torch.dtype, device: torch.device) -> None:
         stem, norm, _, pool, *blocks = encoder
@@ -69,7 +70,7 @@ class FoldedEncoder:
         self.pool = pool  # has no weights
         self.blocks = [self._block(block) for block in blocks if isinstance(block, BasicBlock)]
 
-    def __call__(self, image: Tensor) -> Tensor:
+    def __call__(self, image: Float[Tensor, "b 1 *size"]) -> Float[Tensor, "b 256 *eighth"]:
         x = image.to(self.dtype)
         x = blocks_of(x, self.axes) if self.blocked else x
         x = self.stem.relu(x)

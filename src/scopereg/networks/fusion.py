@@ -10,6 +10,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scopereg.networks.encoders import CHANNELS
@@ -24,19 +25,19 @@ QUIET = 3e-3  # spread of weights that start almost silent, so that an untrained
 
 
 class TokenProjection(nn.Module):
-    """Layer norm and 1x1 projection of features (B, C, ...) to tokens (B, ..., C') with channels last."""
+    """Layer norm and 1x1 projection of features to tokens with channels last."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(CHANNELS)
         self.linear = nn.Linear(CHANNELS, WIDTH)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Float[Tensor, "b 256 *cells"]) -> Float[Tensor, "b *cells 512"]:
         return self.linear(self.norm(features.movedim(1, -1)))
 
 
 class DirectionalLinear(nn.Module):
-    """One linear map per direction on the same tokens: (B, ..., C') to (B, directions, ..., outputs)."""
+    """One linear map per direction on the same tokens."""
 
     def __init__(self, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class DirectionalLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(DIRECTIONS, outputs, WIDTH).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(DIRECTIONS, outputs).uniform_(-bound, bound)) if bias else None
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Float[Tensor, "b *cells 512"]) -> Float[Tensor, "b 4 *cells outputs"]:
         # All directions in one product: the tokens are read once.
         bias = None if self.bias is None else self.bias.flatten()
         mapped = F.linear(tokens, self.weight.flatten(0, 1), bias)
@@ -69,19 +70,25 @@ class FeatureScan(nn.Module):
         steps = torch.empty_like(self.step.bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.step.bias.data.copy_(inverse_softplus(steps))
 
-    def gates(self, x_s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Step (B, K, L, C'), write gate and readout (B, K, L, S) from slice tokens (B, L, C')."""
+    def gates(
+        self, x_s: Float[Tensor, "b l c"]
+    ) -> tuple[Float[Tensor, "b k l c"], Float[Tensor, "b k l s"], Float[Tensor, "b k l s"]]:
+        """Step, write gate and readout from slice tokens."""
         return softplus(self.step(x_s)), self.write(x_s), self.read(x_s)
 
-    def decay(self) -> Tensor:
-        """A (K, C', S), negative."""
+    def decay(self) -> Float[Tensor, "k c s"]:
+        """A, negative."""
         return decay_rates(self.log_decay)
 
-    def forward(self, x_v: Tensor, x_s: Tensor, order: Tensor) -> Tensor:
-        """Y_f (B, D', L, C') from volume tokens (B, D', L, C'), slice tokens (B, L, C') and orders (K, L)."""
+    def forward(
+        self, x_v: Float[Tensor, "b d l c"], x_s: Float[Tensor, "b l c"], order: Int64[Tensor, "k l"]
+    ) -> Float[Tensor, "b d l c"]:
+        """Y_f from volume tokens, slice tokens and orders."""
         return self.scan(x_v, self.gates(x_s), order)
 
-    def scan(self, x_v: Tensor, gates: tuple[Tensor, Tensor, Tensor], order: Tensor) -> Tensor:
+    def scan(
+        self, x_v: Float[Tensor, "b d l c"], gates: tuple[Tensor, Tensor, Tensor], order: Int64[Tensor, "k l"]
+    ) -> Float[Tensor, "b d l c"]:
         """The same by gates that are there already."""
         step, write, read = gates
         return directional_scan(x_v, step, self.decay(), write, read, self.skip, order)
@@ -104,33 +111,47 @@ class CoordinateScan(nn.Module):
         assert self.step.bias is not None
         self.step.bias.data.fill_(float(inverse_softplus(torch.tensor(0.1))))
 
-    def volume_gates(self, x_v: Tensor) -> tuple[Tensor, Tensor]:
-        """Step (B, K, D', L) and write gate (B, K, D', L, S) from volume tokens (B, D', L, C')."""
+    def volume_gates(
+        self, x_v: Float[Tensor, "b d l c"]
+    ) -> tuple[Float[Tensor, "b k d l"], Float[Tensor, "b k d l s"]]:
+        """Step and write gate from volume tokens."""
         return positive(self.step(x_v)).squeeze(-1), positive(self.write(x_v))
 
-    def readout(self, x_s: Tensor) -> Tensor:
-        """Readout (B, K, L, S) from slice tokens (B, L, C')."""
+    def readout(self, x_s: Float[Tensor, "b l c"]) -> Float[Tensor, "b k l s"]:
+        """Readout from slice tokens."""
         return positive(self.read(x_s))
 
-    def decay(self) -> Tensor:
-        """A (K, S), negative."""
+    def decay(self) -> Float[Tensor, "k s"]:
+        """A, negative."""
         return decay_rates(self.log_decay)
 
-    def forward(self, x_v: Tensor, x_s: Tensor, points: Tensor, order: Tensor) -> Tensor:
-        """Z (B, D', L, 4): weighted sums of the volume's points (D', L, 4) and, last, the mass of their weights."""
+    def forward(
+        self,
+        x_v: Float[Tensor, "b d l c"],
+        x_s: Float[Tensor, "b l c"],
+        points: Float[Tensor, "d l 4"],
+        order: Int64[Tensor, "k l"],
+    ) -> Float[Tensor, "b d l 4"]:
+        """Z: weighted sums of the volume's points and, last, the mass of their weights."""
         return self.scan(x_v, self.readout(x_s), points, order)
 
-    def scan(self, x_v: Tensor, readout: Tensor, points: Tensor, order: Tensor) -> Tensor:
+    def scan(
+        self,
+        x_v: Float[Tensor, "b d l c"],
+        readout: Float[Tensor, "b k l s"],
+        points: Float[Tensor, "d l 4"],
+        order: Int64[Tensor, "k l"],
+    ) -> Float[Tensor, "b d l 4"]:
         """The same by a readout that is there already."""
         step, write = self.volume_gates(x_v)
         return coordinate_scan(points, step, self.decay(), write, readout, order)
 
 
-def first_log_decays(states: int) -> Tensor:
+def first_log_decays(states: int) -> Float[Tensor, " s"]:
     """Where decays start: log 1 .. log S."""
     return torch.arange(1, states + 1).float().log()
 
 
-def inverse_softplus(value: Tensor) -> Tensor:
+def inverse_softplus(value: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
     """x with softplus(x) = value, exact for small values too."""
     return value + torch.log(-torch.expm1(-value))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from scopereg.networks.encoders import STRIDE
@@ -21,16 +22,16 @@ class Lattice(NamedTuple):
     depth_step: float = 1.0  # from plane to plane, in the cells of 8 voxels that count everywhere
     reach: float = 1.0  # how far beyond their place the volume's points speak for; 1 is published
 
-    def slice_points(self, device: torch.device) -> Tensor:
-        """Centres (H' W', 2) of the slice's cells as (x, y): G_s of the paper."""
+    def slice_points(self, device: torch.device) -> Float[Tensor, "l 2"]:
+        """Centres of the slice's cells as (x, y): G_s of the paper."""
         return kept(_slice_points, self, device)
 
-    def volume_points(self, device: torch.device) -> Tensor:
-        """Centres and a constant (D', H' W', 4) as (x, y, z, 1): the augmented G_v of the paper."""
+    def volume_points(self, device: torch.device) -> Float[Tensor, "d l 4"]:
+        """Centres and a constant as (x, y, z, 1): the augmented G_v of the paper."""
         return kept(_volume_points, self, device)
 
-    def orders(self, device: torch.device) -> Tensor:
-        """Token visited at each step (4, H' W') of the four directions."""
+    def orders(self, device: torch.device) -> Int64[Tensor, "4 l"]:
+        """Token visited at each step of the four directions."""
         return scan_orders(self.shape[1], self.shape[2], device)
 
     def middle_planes(self, count: int) -> Lattice:
@@ -50,18 +51,22 @@ class Lattice(NamedTuple):
         ]
 
 
-def pad_to_stride(slices: Tensor, volumes: Tensor, depth_stride: int = STRIDE) -> tuple[Tensor, Tensor, Lattice]:
-    """Slices (B, H, W) and volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice."""
+def pad_to_stride(
+    slices: Float[Tensor, "b h w"], volumes: Float[Tensor, "v d h w"], depth_stride: int = STRIDE
+) -> tuple[Float[Tensor, "b h2 w2"], Float[Tensor, "v d2 h2 w2"], Lattice]:
+    """Slices and volumes padded with zeros to multiples of 8, and their lattice."""
     return pad_slices(slices), *pad_volumes(volumes, depth_stride)
 
 
-def pad_slices(slices: Tensor) -> Tensor:
-    """Slices (B, H, W) padded as the planes of a volume."""
+def pad_slices(slices: Float[Tensor, "b h w"]) -> Float[Tensor, "b h2 w2"]:
+    """Slices padded as the planes of a volume."""
     return F.pad(slices, [p for n in reversed(slices.shape[1:]) for p in _pads(n)])
 
 
-def pad_volumes(volumes: Tensor, depth_stride: int = STRIDE) -> tuple[Tensor, Lattice]:
-    """Volumes (V, D, H, W) padded with zeros to multiples of 8, and their lattice.
+def pad_volumes(
+    volumes: Float[Tensor, "v d h w"], depth_stride: int = STRIDE
+) -> tuple[Float[Tensor, "v d2 h2 w2"], Lattice]:
+    """Volumes padded with zeros to multiples of 8, and their lattice.
 
     The lattice counts from the centre of the images as given, so that padding does not move a pose.
     """
@@ -82,8 +87,8 @@ def _pads(n: int) -> tuple[int, int]:
     return (-n % STRIDE) // 2, -n % STRIDE - (-n % STRIDE) // 2
 
 
-def scan_orders(height: int, width: int, device: torch.device) -> Tensor:
-    """Token visited at each step (4, H W) of the four directions: row-major, its reverse, column-major, its reverse."""
+def scan_orders(height: int, width: int, device: torch.device) -> Int64[Tensor, "4 l"]:
+    """Token visited at each step of the four directions: row-major, its reverse, column-major, its reverse."""
     return kept(_orders, height, width, device)
 
 

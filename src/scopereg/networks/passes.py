@@ -1,4 +1,7 @@
-"""Looks: the encoded volume as seen from a pose, so that one forward pass can decode it again from there."""
+"""Decoding passes: the encoded volume as seen from a pose, so that one forward pass can decode it again from there.
+
+Each is a look at the volume, hence the option `looks`: the first from its middle, the next from the pose found.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.networks.lattice import Lattice
@@ -13,8 +17,14 @@ from scopereg.networks.lattice import Lattice
 DENSE_CELLS = 8192  # volumes of at most this many cells are looked at by one product per frame while training
 
 
-def seen_from(tokens: Tensor, lattice: Lattice, rotation: Tensor, shift: Tensor, planes: int = 0) -> Tensor:
-    """Volume tokens (B, D', L, C') at its cells turned (B, 3, 3) and shifted (B, 3), in cells.
+def seen_from(
+    tokens: Float[Tensor, "b d l c"],
+    lattice: Lattice,
+    rotation: Float[Tensor, "b 3 3"],
+    shift: Float[Tensor, "b 3"],
+    planes: int = 0,
+) -> Float[Tensor, "b d2 l c"]:
+    """Volume tokens at its cells turned and shifted, in cells.
 
     With `planes`, only at the cells of `lattice.middle_planes(planes)`. Trilinear, zeros outside. Training asks for the
     same gradient every time, which a product gives and `grid_sample` on a GPU does not; nor does every runtime of
@@ -31,14 +41,18 @@ def _interpolation(tokens: Tensor) -> Callable[[Tensor, Lattice, Tensor], Tensor
     return interpolate_by_product if tokens.shape[1] * tokens.shape[2] <= DENSE_CELLS else interpolate_by_sampling
 
 
-def place(points: Tensor, rotation: Tensor, shift: Tensor) -> Tensor:
-    """Points (N, 3) or (B, N, 3) turned and shifted: (B, N, 3). Sums of products: autocast must not round them."""
+def place(
+    points: Float[Tensor, "*#b n 3"], rotation: Float[Tensor, "b 3 3"], shift: Float[Tensor, "b 3"]
+) -> Float[Tensor, "b n 3"]:
+    """Points, the same for all or of each, turned and shifted. Sums of products: autocast must not round them."""
     turned = (rotation[:, None] * points[..., None, :]).sum(-1)
     return turned + shift[:, None]
 
 
-def interpolate_by_product(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
-    """Tokens (B, N, C') at points (B, N, 3): hat functions of all cells times their tokens."""
+def interpolate_by_product(
+    tokens: Float[Tensor, "b d l c"], lattice: Lattice, points: Float[Tensor, "b n 3"]
+) -> Float[Tensor, "b n c"]:
+    """Tokens at points: hat functions of all cells times their tokens."""
     weights = None
     for axis, places in zip((2, 1, 0), lattice.axes(tokens.device), strict=True):  # points are x, y, z
         step = lattice.depth_step if axis == 2 else 1.0
@@ -48,7 +62,9 @@ def interpolate_by_product(tokens: Tensor, lattice: Lattice, points: Tensor) -> 
     return weights.to(tokens.dtype) @ tokens.flatten(1, 2)
 
 
-def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+def interpolate_by_sampling(
+    tokens: Float[Tensor, "b d l c"], lattice: Lattice, points: Float[Tensor, "b n 3"]
+) -> Float[Tensor, "b n c"]:
     """The same by `grid_sample`, which needs no square of the number of cells."""
     grid = []
     for axis, (first, count) in enumerate(zip(lattice.start[::-1], lattice.shape[::-1], strict=True)):
@@ -60,7 +76,9 @@ def interpolate_by_sampling(tokens: Tensor, lattice: Lattice, points: Tensor) ->
     return F.grid_sample(volume, where, align_corners=False)[..., 0, 0].transpose(1, 2)
 
 
-def interpolate_by_gathering(tokens: Tensor, lattice: Lattice, points: Tensor) -> Tensor:
+def interpolate_by_gathering(
+    tokens: Float[Tensor, "b d l c"], lattice: Lattice, points: Float[Tensor, "b n 3"]
+) -> Float[Tensor, "b n c"]:
     """The same without gradients: for each point the tokens of the eight cells around it, weighed and summed.
 
     Channels lie together in memory, which `grid_sample` walks across: it takes many times as long. A point that is

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -23,7 +24,7 @@ Scan = Callable[..., Tensor]  # (u, delta, A, B, C, D) as in scopereg.ops.select
 
 
 def forward_as_published(
-    network: ScopeReg, slices: Tensor, volumes: Tensor, scan: Scan = selective_scan
+    network: ScopeReg, slices: Float[Tensor, "b h w"], volumes: Float[Tensor, "v d h w"], scan: Scan = selective_scan
 ) -> NetworkResult:
     """What `network(slices, volumes)` gives, computed as in the paper; `scan` may be replaced to time."""
     if type(network) is not ScopeReg or network.looks != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
@@ -20,20 +21,20 @@ from scopereg.ops.replay import side_by_side
 class NetworkResult(NamedTuple):
     """The pose of each slice in its volume and what it was fitted to."""
 
-    rotation: Tensor  # (B, 3, 3), slice to volume
-    translation: Tensor  # (B, 3), voxels
-    coordinates: Tensor | None = None  # (B, 3, H', W'), x, y, z in cells of 8 voxels from the volume's centre
-    evidence: Tensor | None = None  # (B, H', W'), positive
-    earlier: NetworkResult | None = None  # the look before, while training
+    rotation: Float[Tensor, "b 3 3"]  # slice to volume
+    translation: Float[Tensor, "b 3"]  # voxels
+    coordinates: Float[Tensor, "b 3 h w"] | None = None  # x, y, z in cells of 8 voxels from the volume's centre
+    evidence: Float[Tensor, "b h w"] | None = None  # positive
+    earlier: NetworkResult | None = None  # of the decoding pass before, while training
 
 
 class Tokens(NamedTuple):
     """Both images encoded."""
 
-    slice: Tensor  # x_s (B, L, C')
-    volume: Tensor  # x_v (B, D', L, C')
+    slice: Float[Tensor, "b l c"]  # x_s
+    volume: Float[Tensor, "b d l c"]  # x_v
     lattice: Lattice
-    volume_features: Tensor  # F_v (B, C, D', H', W')
+    volume_features: Float[Tensor, "b c d h w"]  # F_v
 
 
 class SliceVolumeEncoder(nn.Module):
@@ -62,12 +63,14 @@ class SliceVolumeEncoder(nn.Module):
             x_v, features_v = (x.repeat_interleave(frames, 0) for x in (x_v, features_v))
         return Tokens(x_s, x_v, lattice, features_v)
 
-    def slice_tokens(self, slices: Tensor) -> Tensor:
-        """x_s (B, L, C') of padded slices (B, H, W)."""
+    def slice_tokens(self, slices: Float[Tensor, "b h w"]) -> Float[Tensor, "b l c"]:
+        """x_s of padded slices."""
         return self.slice_projection(self.slice_encoder(slices[:, None])).flatten(1, 2)
 
-    def volume_tokens(self, volumes: Tensor) -> tuple[Tensor, Tensor]:
-        """x_v (V, D', L, C') of padded volumes (V, D, H, W), and the features F_v (V, C, D', H', W') they are of."""
+    def volume_tokens(
+        self, volumes: Float[Tensor, "v d h w"]
+    ) -> tuple[Float[Tensor, "v d2 l c"], Float[Tensor, "v c2 d2 h2 w2"]]:
+        """x_v of padded volumes, and the features F_v they are of."""
         features = self.volume_encoder(volumes[:, None])
         return self.volume_projection(features).flatten(2, 3), features
 
@@ -103,7 +106,7 @@ class ScopeReg(nn.Module):
 
     def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
         tokens = self.encoder(slice, volume)
-        # Several looks are steered by the same slice: its gates are computed once.
+        # All decoding passes are steered by the same slice: its gates are computed once.
         steering = self.decoder.steer(tokens.slice) if self.looks > 1 else None
         lattice = self.stretched(tokens.lattice)
         found = self.solve(self.decoder(tokens.slice, tokens.volume, lattice, steering), tokens.lattice)
@@ -128,8 +131,10 @@ class ScopeReg(nn.Module):
         return solve_pose(*found, lattice, weighted=self.weighted)
 
 
-def solve_pose(coordinates: Tensor, evidence: Tensor, lattice: Lattice, *, weighted: bool = True) -> NetworkResult:
-    """Closed-form fit of the slice's cells to their coordinates (B, L, 3), weighed by the evidence (B, L)."""
+def solve_pose(
+    coordinates: Float[Tensor, "b l 3"], evidence: Float[Tensor, "b l"], lattice: Lattice, *, weighted: bool = True
+) -> NetworkResult:
+    """Closed-form fit of the slice's cells to their coordinates, weighed by the evidence."""
     weights = evidence if weighted else torch.ones_like(evidence)
     rotation, translation = fit_pose(lattice.slice_points(coordinates.device), coordinates, weights)
     grid = lattice.shape[1:]

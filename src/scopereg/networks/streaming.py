@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -33,21 +34,22 @@ _SIZES = Sizes(DIRECTIONS, WIDTH, STATES)
 class EncodedVolume(NamedTuple):
     """All of a volume that frames need."""
 
-    tokens: Tensor  # x_v (1, D', L, C')
-    states: Tensor | None  # (1, K, D', L, S, 4), of the coordinate scan; None: it is to be scanned for each frame
+    tokens: Float[Tensor, "1 d l c"]  # x_v
+    states: Float[Tensor, "1 k d l s 4"] | None  # of the coordinate scan; None: it is to be scanned for each frame
     lattice: Lattice
     shape: tuple[int, int, int]  # of the volume as given
-    wide: Tensor | None = None  # (1, D', L, C' + G), tokens and what their coordinate gates are made of: further looks
+    # Tokens and what their coordinate gates are made of, for further decoding passes.
+    wide: Float[Tensor, "1 d l c2"] | None = None
 
 
 class Located(NamedTuple):
     """Poses of frames and what they were fitted to, all on the network's device."""
 
-    rotation: Tensor  # (B, 3, 3), slice to volume
-    translation: Tensor  # (B, 3), voxels
-    residual: Tensor  # (B,), voxels: weighted root mean square distance of the coordinates from the fit
-    coordinates: Tensor  # (B, L, 3), cells
-    evidence: Tensor  # (B, L)
+    rotation: Float[Tensor, "b 3 3"]  # slice to volume
+    translation: Float[Tensor, "b 3"]  # voxels
+    residual: Float[Tensor, " b"]  # voxels: weighted root mean square distance of the coordinates from the fit
+    coordinates: Float[Tensor, "b l 3"]  # cells
+    evidence: Float[Tensor, "b l"]
 
 
 class Streaming:
@@ -86,8 +88,8 @@ class Streaming:
         return tuple(tensor.detach().to(self.device, dtype) for tensor in tensors)
 
     @torch.inference_mode()
-    def prepare(self, volume: Tensor, *, table: bool = True) -> EncodedVolume:
-        """A volume (D, H, W) in [0, 1]. With a `table` of states frames are read out of it instead of scanned."""
+    def prepare(self, volume: Float[Tensor, "d h w"], *, table: bool = True) -> EncodedVolume:
+        """A volume in [0, 1]. With a `table` of states frames are read out of it instead of scanned."""
         check_inputs(volume[:1], volume[None])
         padded, lattice = pad_volumes(volume[None].to(self.device, self.dtype), self.depth_stride)
         features = self.volume_encoder(padded[:, None])  # F_v (1, C, D', H', W')
@@ -101,16 +103,21 @@ class Streaming:
         return EncodedVolume(tokens, states, lattice, tuple(volume.shape), wide)  # type: ignore[arg-type]
 
     @torch.inference_mode()
-    def locate(self, prepared: EncodedVolume, slices: Tensor) -> Located:
-        """Frames (B, H, W) in [0, 1], of the pixels of the volume's planes."""
+    def locate(self, prepared: EncodedVolume, slices: Float[Tensor, "b h w"]) -> Located:
+        """Frames in [0, 1], of the pixels of the volume's planes."""
         _check_slices(slices, prepared.shape)
         return self._located(prepared, *self._read_slices(slices))
 
     @torch.inference_mode()
     def locate_from(
-        self, prepared: EncodedVolume, image: Tensor, rotation: Tensor, translation: Tensor, looks: int
+        self,
+        prepared: EncodedVolume,
+        image: Float[Tensor, "h w"],
+        rotation: Float[Tensor, "n 3 3"],
+        translation: Float[Tensor, "n 3"],
+        looks: int,
     ) -> Located:
-        """One frame (H, W) from many starts (N, 3, 3) and (N, 3), voxels: where so many looks lead from each."""
+        """One frame from many starts, in voxels: where so many decoding passes lead from each."""
         _check_slices(image[None], prepared.shape)
         gates, x_s = self._read_slices(image[None])
         count = len(rotation)
@@ -126,11 +133,15 @@ class Streaming:
 
     @torch.inference_mode()
     def locate_in_parts(
-        self, prepared: EncodedVolume, image: Tensor, corners: Tensor, shape: tuple[int, int, int]
-    ) -> tuple[Tensor, Tensor]:
-        """Poses (N, 3, 3) and (N, 3), voxels, of one frame (H, W) after a look at each of many parts of a large volume.
+        self,
+        prepared: EncodedVolume,
+        image: Float[Tensor, "h w"],
+        corners: Int[Tensor, "n 3"],
+        shape: tuple[int, int, int],
+    ) -> tuple[Float[Tensor, "n 3 3"], Float[Tensor, "n 3"]]:
+        """Poses, in voxels, of one frame after a decoding pass over each of many parts of a large volume.
 
-        Parts have `shape` and begin at the cells `corners` (N, 3) in z, y, x. They are not encoded anew: near its
+        Parts have `shape` and begin at the cells `corners` in z, y, x. They are not encoded anew: near its
         border a part is not what it would be by itself.
         """
         _check_slices(image[None], shape)
@@ -148,8 +159,8 @@ class Streaming:
         return fit.rotation, (fit.translation + moved.flip(1).to(fit.translation)) * STRIDE
 
     @torch.inference_mode()
-    def whole(self, slices: Tensor, volume: Tensor) -> Located:
-        """Frames (B, H, W) in a volume (D, H, W) that nothing is kept of; both are encoded at the same time."""
+    def whole(self, slices: Float[Tensor, "b h w"], volume: Float[Tensor, "d h2 w2"]) -> Located:
+        """Frames in a volume that nothing is kept of; both are encoded at the same time."""
         _check_slices(slices, tuple(volume.shape))
         if self.device.type != "cuda":
             return self.locate(self.prepare(volume, table=False), slices)
@@ -181,8 +192,8 @@ class Streaming:
         found = place(coordinates, fit.rotation, fit.translation), evidence
         return found, self._fit(prepared.lattice, *found)
 
-    def _read_slices(self, slices: Tensor) -> tuple[Gates, Tensor | None]:
-        """What steers the scans, and the tokens x_s (B, L, C') where they are to be matched."""
+    def _read_slices(self, slices: Float[Tensor, "b h w"]) -> tuple[Gates, Float[Tensor, "b l c"] | None]:
+        """What steers the scans, and the tokens x_s where they are to be matched."""
         features = self.slice_encoder(pad_slices(slices.to(self.device, self.dtype))[:, None])  # F_s (B, C, H', W')
         mapped = self._mapped(features, self.slice_map).flatten(1, 2)  # (B, L, columns)
         gates = split_gates(mapped[..., : _SIZES.columns], _SIZES)
@@ -190,8 +201,8 @@ class Streaming:
 
     def _decode(
         self, gates: Gates, x_s: Tensor | None, x_v: Tensor, prepared: EncodedVolume, mapped: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Coordinates (B, L, 3) and evidence (B, L) from volume tokens (1 or B, D', L, C'), mapped where they are."""
+    ) -> tuple[Float[Tensor, "b l 3"], Float[Tensor, "b l"]]:
+        """Coordinates and evidence from volume tokens, of one volume or of each frame's, mapped where they are."""
         lattice = prepared.lattice
         order = lattice.orders(self.device)
         many = x_v.expand(len(gates.step), -1, -1, -1)
@@ -206,27 +217,33 @@ class Streaming:
         moments = coordinate_scan(points, step, self.coordinate_decay, write, gates.coordinate_read, order)
         return weigh_planes(logits, self.depth_decay, moments, None)
 
-    def _states(self, tokens: Tensor, lattice: Lattice) -> Tensor:
+    def _states(self, tokens: Float[Tensor, "1 d l c"], lattice: Lattice) -> Float[Tensor, "1 k d l s 4"]:
         step, write = self._coordinate_gates(tokens)
         points = lattice.volume_points(self.device)
         return coordinate_states(points, step, self.coordinate_decay, write, lattice.orders(self.device))
 
-    def _coordinate_gates(self, tokens: Tensor, mapped: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Step (B, K, D', L) and write gate (B, K, D', L, S), of tokens or of what they were mapped to without bias."""
+    def _coordinate_gates(
+        self, tokens: Float[Tensor, "b d l c"], mapped: Float[Tensor, "#b d l g"] | None = None
+    ) -> tuple[Float[Tensor, "b k d l"], Float[Tensor, "b k d l s"]]:
+        """Step and write gate, of tokens or of what they were mapped to without bias."""
         gates = self._product(tokens, self.coordinate_map) if mapped is None else mapped + self.coordinate_map[1]
         step, write = positive(gates).split([DIRECTIONS, DIRECTIONS * STATES], -1)
         return step.movedim(-1, 1), write.unflatten(-1, (DIRECTIONS, STATES)).movedim(-2, 1)
 
-    def _fit(self, lattice: Lattice, coordinates: Tensor, evidence: Tensor) -> Fit:
+    def _fit(self, lattice: Lattice, coordinates: Float[Tensor, "b l 3"], evidence: Float[Tensor, "b l"]) -> Fit:
         weights = evidence if self.weighted else torch.ones_like(evidence)
         return fit_plane(lattice.slice_points(self.device), coordinates, weights)
 
-    def _mapped(self, features: Tensor, linear: tuple[Tensor, ...]) -> Tensor:
-        """Layer norm without its gain, which is in the map, and the map: (B, C, ...) to (B, ..., columns)."""
+    def _mapped(
+        self, features: Float[Tensor, "b c *cells"], linear: tuple[Tensor, ...]
+    ) -> Float[Tensor, "b *cells columns"]:
+        """Layer norm without its gain, which is in the map, and the map."""
         return self._product(F.layer_norm(features.movedim(1, -1), (CHANNELS,)), linear)
 
-    def _product(self, tokens: Tensor, linear: tuple[Tensor, ...]) -> Tensor:
-        """A map of tokens (..., inputs) to (..., outputs).
+    def _product(
+        self, tokens: Float[Tensor, "*cells inputs"], linear: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*cells outputs"]:
+        """A map of tokens.
 
         In reduced precision on a GPU as a convolution, one pixel wide: cuDNN needs no memory for it, where cuBLAS
         holds 32 MiB for every stream, nearly half of what a whole forward pass takes.

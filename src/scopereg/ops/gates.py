@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -20,14 +21,14 @@ from scopereg.ops.scan.dispatch import fastest
 _BLOCK = 1024
 
 
-def softplus(x: Tensor) -> Tensor:
+def softplus(x: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
     """Softplus in float32."""
     if _fused(x):
         return _gate(x, 0.0, float("inf"))
     return F.softplus(x.to(compute_dtype(x)))
 
 
-def positive(x: Tensor) -> Tensor:
+def positive(x: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
     """Softplus in float32, held within `plain.GATE_RANGE`."""
     return _gate(x, *plain.GATE_RANGE) if _fused(x) else plain.positive(x)
 

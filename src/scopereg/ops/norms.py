@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -20,9 +21,14 @@ _ROWS, _CHANNELS = 128, 64  # of the part of an image that one program holds
 
 
 def instance_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None = None, *, relu: bool = False
-) -> Tensor:
-    """Images (B, C, ...), each channel to mean 0 and variance 1, times `weight` plus `bias` (C,); then the rest."""
+    x: Float[Tensor, "b c *size"],
+    weight: Float[Tensor, " c"],
+    bias: Float[Tensor, " c"],
+    shortcut: Float[Tensor, "b c *size"] | None = None,
+    *,
+    relu: bool = False,
+) -> Float[Tensor, "b c *size"]:
+    """Images, each channel to mean 0 and variance 1, times `weight` plus `bias`; then the rest."""
     if _fused(x):
         y: Tensor = _InstanceNorm.apply(x, weight, bias, shortcut, relu)
         return y
@@ -30,8 +36,13 @@ def instance_norm(
 
 
 def plain_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None = None, *, relu: bool = False
-) -> Tensor:
+    x: Float[Tensor, "b c *size"],
+    weight: Float[Tensor, " c"],
+    bias: Float[Tensor, " c"],
+    shortcut: Float[Tensor, "b c *size"] | None = None,
+    *,
+    relu: bool = False,
+) -> Float[Tensor, "b c *size"]:
     """The same step by step, with PyTorch's own norm."""
     y = F.instance_norm(x, weight=weight.to(x.dtype), bias=bias.to(x.dtype), eps=EPS)
     y = y if shortcut is None else y + shortcut

@@ -6,13 +6,16 @@ import math
 from functools import reduce
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 WINDOW, _SIGMA = 11, 1.5  # pixels of the Gaussian
 
 
-def ssim_unchecked(first: Tensor, second: Tensor, data_range: float = 1.0) -> Tensor:
-    """SSIM (B,) of images (B, H, W) without a look at their values, so that a graph can record it."""
+def ssim_unchecked(
+    first: Float[Tensor, "b h w"], second: Float[Tensor, "b h w"], data_range: float = 1.0
+) -> Float[Tensor, " b"]:
+    """SSIM of images without a look at their values, so that a graph can record it."""
     # Variances do not feel a shift of the grey values, but their rounding does: measured about the image's mean.
     level_1, level_2 = (image.mean((1, 2), keepdim=True) for image in (first, second))
     first, second = first - level_1, second - level_2
@@ -28,8 +31,8 @@ def ssim_unchecked(first: Tensor, second: Tensor, data_range: float = 1.0) -> Te
     return (luminance * structure).mean((1, 2))
 
 
-def _gaussian_valid(image: Tensor) -> Tensor:
-    """SSIM's window over images (B, H, W), where it fits.
+def _gaussian_valid(image: Float[Tensor, "b h w"]) -> Float[Tensor, "b h2 w2"]:
+    """SSIM's window over images, where it fits.
 
     A sum of shifted images instead of a convolution: cuDNN convolves in TF32, too coarse for the variances.
     """

@@ -22,7 +22,7 @@ from scopereg.viewer.voxels import Voxels, voxels_of
 
 SEQUENCE = ".igs.mha"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
-_LISTED_S = 2.0  # how long a list of files is believed
+_LISTED_S = 2.0  # how long a list of files is kept
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.geometry import weighted_kabsch
@@ -19,8 +20,8 @@ from scopereg.ops.scan.dispatch import fastest
 __all__ = ["Fit", "Gates", "Sizes", "fit_plane", "fit_pose", "split_gates", "weigh_planes"]
 
 
-def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
-    """All gates that a slice steers the scans with, from one product (B, L, columns) of its tokens; in float32.
+def split_gates(mapped: Float[Tensor, "b l columns"], sizes: Sizes) -> Gates:
+    """All gates that a slice steers the scans with, from one product of its tokens; in float32.
 
     Columns are: steps of the feature scan (directions x channels), its write gates and its readouts (directions x
     states each), readouts of the coordinate scan (directions x states).
@@ -29,12 +30,17 @@ def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
     return gates
 
 
-def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Coordinates (B, L, 3) and evidence (B, L): the depth gate, and the planes weighed by it and summed.
+def weigh_planes(
+    logits: Float[Tensor, "b d l gates"],
+    log_decay: Float[Tensor, " n"],
+    moments: Float[Tensor, "..."],
+    readout: Float[Tensor, "b k l s"] | None,
+) -> tuple[Float[Tensor, "b l 3"], Float[Tensor, "b l"]]:
+    """Coordinates and evidence: the depth gate, and the planes weighed by it and summed.
 
-    `logits` (B, D', L, 2 N + 1) are the depth gate's before its softplus, `log_decay` (N) its decays. With a `readout`
-    (B, K, L, S), `moments` is a table of states (1 or B, K, D', L, S, 4) to be read by it; without, the moments
-    (B, D', L, 4) themselves.
+    `logits` are the 2 N + 1 of the depth gate before its softplus, `log_decay` its N decays. With a `readout`,
+    `moments` is a table of states (1 or B, K, D', L, S, 4) to be read by it; without, the moments (B, D', L, 4)
+    themselves.
     """
     if readout is None and _differentiates(logits, log_decay, moments):
         from scopereg.ops.decode import gradients
@@ -44,8 +50,10 @@ def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Te
     return coordinates, evidence
 
 
-def fit_pose(points: Tensor, coordinates: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotation (B, 3, 3) and translation (B, 3) of `fit_plane`, with gradients by coordinates and evidence."""
+def fit_pose(
+    points: Float[Tensor, "l 2"], coordinates: Float[Tensor, "b l 3"], evidence: Float[Tensor, "b l"]
+) -> tuple[Float[Tensor, "b 3 3"], Float[Tensor, "b 3"]]:
+    """Rotation and translation of `fit_plane`, with gradients by coordinates and evidence."""
     if _differentiates(coordinates, evidence):
         from scopereg.ops.decode import gradients
 
@@ -55,8 +63,8 @@ def fit_pose(points: Tensor, coordinates: Tensor, evidence: Tensor) -> tuple[Ten
     return rotation, translation
 
 
-def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:
-    """The rigid motion of plane points (L, 2) that fits coordinates (B, L, 3) best, weighed by evidence (B, L)."""
+def fit_plane(points: Float[Tensor, "l 2"], coordinates: Float[Tensor, "b l 3"], evidence: Float[Tensor, "b l"]) -> Fit:
+    """The rigid motion of plane points that fits coordinates best, weighed by evidence."""
     fit: Fit = _backend(coordinates).fit_plane(points, coordinates, evidence)
     return fit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.geometry import weighted_kabsch
@@ -30,21 +31,21 @@ class Sizes(NamedTuple):
 class Gates(NamedTuple):
     """What a slice steers the scans with."""
 
-    step: Tensor  # (B, K, L, C'), of the feature scan
-    write: Tensor  # (B, K, L, S)
-    read: Tensor  # (B, K, L, S)
-    coordinate_read: Tensor  # (B, K, L, S), positive
+    step: Float[Tensor, "b k l c"]  # of the feature scan
+    write: Float[Tensor, "b k l s"]
+    read: Float[Tensor, "b k l s"]
+    coordinate_read: Float[Tensor, "b k l s"]  # positive
 
 
 class Fit(NamedTuple):
     """A rigid motion and how well it fits."""
 
-    rotation: Tensor  # (B, 3, 3)
-    translation: Tensor  # (B, 3)
-    residual: Tensor  # (B,), weighted root mean square of what is left
+    rotation: Float[Tensor, "b 3 3"]
+    translation: Float[Tensor, "b 3"]
+    residual: Float[Tensor, " b"]  # weighted root mean square of what is left
 
 
-def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
+def split_gates(mapped: Float[Tensor, "b l columns"], sizes: Sizes) -> Gates:
     k, c, s = sizes
     step, *small = mapped.float().split([k * c, k * s, k * s, k * s], -1)
     write, read, coordinate = (part.unflatten(-1, (k, s)).movedim(-2, 1).contiguous() for part in small)
@@ -52,14 +53,19 @@ def split_gates(mapped: Tensor, sizes: Sizes) -> Gates:
     return Gates(step, write, read, positive(coordinate))
 
 
-def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor, readout: Tensor | None) -> tuple[Tensor, Tensor]:
+def weigh_planes(
+    logits: Float[Tensor, "b d l gates"],
+    log_decay: Float[Tensor, " n"],
+    moments: Float[Tensor, "..."],
+    readout: Float[Tensor, "b k l s"] | None,
+) -> tuple[Float[Tensor, "b l 3"], Float[Tensor, "b l"]]:
     if readout is not None:
         moments = coordinate_readout(moments, readout)  # (B, D', L, 4)
     return correspondence(moments, depth_mass(logits, log_decay))
 
 
-def depth_mass(logits: Tensor, log_decay: Tensor) -> Tensor:
-    """How much each plane matters for each token (B, D', L): a scan of ones over depth, both ways, summed."""
+def depth_mass(logits: Float[Tensor, "b d l gates"], log_decay: Float[Tensor, " n"]) -> Float[Tensor, "b d l"]:
+    """How much each plane matters for each token: a scan of ones over depth, both ways, summed."""
     batch, _, length, _ = logits.shape
     gates = positive(logits)  # (B, D', L, 2 N + 1)
     columns = gates.transpose(1, 2).flatten(0, 1)  # (B L, D', 2 N + 1): one short sequence per token
@@ -69,7 +75,9 @@ def depth_mass(logits: Tensor, log_decay: Tensor) -> Tensor:
     return mass.unflatten(0, (batch, length)).transpose(1, 2)
 
 
-def correspondence(moments: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+def correspondence(
+    moments: Float[Tensor, "b d l 4"], gate: Float[Tensor, "b d l"]
+) -> tuple[Float[Tensor, "b l 3"], Float[Tensor, "b l"]]:
     """Planes weighed and summed (eq. reduce), then normalised by the mass (eq. phi).
 
     The largest gate of a token is taken out of the sums and put back into the evidence alone: the coordinates do not
@@ -82,7 +90,7 @@ def correspondence(moments: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
     return total[..., :3] / mass.unsqueeze(-1), evidence
 
 
-def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:
+def fit_plane(points: Float[Tensor, "l 2"], coordinates: Float[Tensor, "b l 3"], evidence: Float[Tensor, "b l"]) -> Fit:
     source = points.expand(len(coordinates), -1, -1)
     fit = weighted_kabsch(source, coordinates, evidence)
     placed = (fit.rotation[:, None, :, :2] * source.unsqueeze(-2)).sum(-1) + fit.translation[:, None]
@@ -91,11 +99,11 @@ def fit_plane(points: Tensor, coordinates: Tensor, evidence: Tensor) -> Fit:
     return Fit(fit.rotation, fit.translation, residual)
 
 
-def positive(gate: Tensor) -> Tensor:
+def positive(gate: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
     """Softplus in float32, held off zero and infinity: in exact numbers it is positive, in float32 it can underflow."""
     return F.softplus(gate.to(compute_dtype(gate))).clamp(*GATE_RANGE)
 
 
-def decay_rates(log_decay: Tensor) -> Tensor:
+def decay_rates(log_decay: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
     """A, negative whatever is learned."""
     return -log_decay.to(compute_dtype(log_decay)).exp()

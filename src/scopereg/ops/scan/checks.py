@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 
 Shape = tuple[int, ...]
+
+# Arguments of directional scans: batch, planes, directions k, length, channels, states.
+Values = Float[Tensor, "b p l c"]
+Steps = Float[Tensor, "b k l c"]
+Rates = Float[Tensor, "k c s"]
+Gates = Float[Tensor, "b k l s"]
+Skip = Float[Tensor, "k c"]
+Order = Int64[Tensor, "k l"]
+# Of coordinate scans: one grid of q values for all, and gates that differ from plane to plane.
+Grid = Float[Tensor, "p l q"]
+Moments = Float[Tensor, "b p l q"]
+PlaneSteps = Float[Tensor, "b k p l"]
+PlaneGates = Float[Tensor, "b k p l s"]
+SharedRates = Float[Tensor, "k s"]
+States = Float[Tensor, "b k p l s q"]
 
 
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:

@@ -24,6 +24,20 @@ from torch.autograd.function import once_differentiable
 from scopereg.errors import ScopeRegError
 from scopereg.ops.scan import cpu_backward_kernels, torch_backend
 from scopereg.ops.scan import cpu_kernels as kernels
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    States,
+    Steps,
+    Values,
+)
 from scopereg.ops.scan.cpu_vectors import LANES, Floats, Indices
 from scopereg.ops.scan.layout import coordinates_by, needs_gradient
 
@@ -34,7 +48,7 @@ _GROUP, _BACKWARD_GROUP = 8, 4
 _TOGETHER = 4
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     if needs_gradient(u, delta, A, B, C, D):
         y: Tensor = _DirectionalScan.apply(u, delta, A, B, C, D, order)
         return y
@@ -61,7 +75,7 @@ class _DirectionalScan(torch.autograd.Function):
         return (*cast, None)
 
 
-def _forward(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def _forward(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     batch, planes, _, channels = u.shape
     arrays = _arrays(u, delta, A, B, C, D, order)
     y = torch.empty(arrays[0].shape, dtype=torch.float32)  # by PyTorch, not NumPy: aligned to cache lines
@@ -117,7 +131,7 @@ def _call(kernel: Callable[..., None], arguments: tuple[Any, ...], first: int, l
     kernel(first, last, *arguments)
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     if needs_gradient(values, delta, A, B, C):
         return coordinates_by(directional, values, delta, A, B, C, order)
     batch, planes, length = delta.shape[0], values.shape[0], values.shape[1]
@@ -127,7 +141,7 @@ def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, o
     return z
 
 
-def states(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor) -> Tensor:
+def states(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order: Order) -> States:
     if needs_gradient(values, delta, A, B):
         return torch_backend.states(values, delta, A, B, order)
     batch, directions, planes, length = delta.shape

@@ -8,19 +8,40 @@ The recurrence, per channel and state: h_n = exp(delta_n A) h_(n-1) + delta_n B_
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.devices import full_precision
 from scopereg.ops.scan import checks, dispatch, meta
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    States,
+    Steps,
+    Values,
+)
 
 
 def selective_scan(
-    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None, *, backend: str = "auto"
-) -> Tensor:
-    """One causal selective scan; y has the shape (batch, length, channels) of `u`.
+    u: Float[Tensor, "b l c"],
+    delta: Float[Tensor, "b l c"],
+    A: Float[Tensor, "c s"],
+    B: Float[Tensor, "b l s"],
+    C: Float[Tensor, "b l s"],
+    D: Float[Tensor, " c"] | None = None,
+    *,
+    backend: str = "auto",
+) -> Float[Tensor, "b l c"]:
+    """One causal selective scan of batch, length, channels with so many states; `A` is the negative matrix itself.
 
-    `u`, `delta` (batch, length, channels); `A` (channels, states), the negative matrix itself; `B`, `C` (batch,
-    length, states); `D` (channels). `delta` must not be negative, so that every decay exp(delta A) is at most one.
+    `delta` must not be negative, so that every decay exp(delta A) is at most one.
     """
     checks.selective(u, delta, A, B, C, D)
     order = torch.arange(u.shape[1], device=u.device).unsqueeze(0)
@@ -30,22 +51,20 @@ def selective_scan(
 
 
 def directional_scan(
-    u: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor | None,
-    order: Tensor,
+    u: Values,
+    delta: Steps,
+    A: Rates,
+    B: Gates,
+    C: Gates,
+    D: Skip | None,
+    order: Order,
     *,
     backend: str = "auto",
-) -> Tensor:
+) -> Values:
     """Sum over directions of scans along `order`, with gates shared by all planes.
 
-    `u` (batch, planes, length, channels) -> y, the same shape; `delta` (batch, directions, length, channels); `A`
-    (directions, channels, states); `B`, `C` (batch, directions, length, states); `D` (directions, channels) or None;
-    `order` (directions, length) int64, each row a permutation: step n of direction k visits token order[k, n].
-    Everything else, y included, is in natural token order.
+    Each row of `order` is a permutation: step n of direction k visits token order[k, n]. Everything else, y included,
+    is in natural token order.
     """
     checks.directional(u, delta, A, B, C, D, order)
     inputs = [x for x in (u, delta, A, B, C, D) if x is not None]
@@ -55,12 +74,18 @@ def directional_scan(
 
 
 def coordinate_scan(
-    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor, *, backend: str = "auto"
-) -> Tensor:
-    """Scan of a fixed grid whose channels all share one kernel; (batch, planes, length, P), summed over directions.
+    values: Grid,
+    delta: PlaneSteps,
+    A: SharedRates,
+    B: PlaneGates,
+    C: Gates,
+    order: Order,
+    *,
+    backend: str = "auto",
+) -> Moments:
+    """Scan of a fixed grid whose channels all share one kernel, summed over directions.
 
-    `values` (planes, length, P); `delta` (batch, directions, planes, length); `A` (directions, states); `B` (batch,
-    directions, planes, length, states); `C` (batch, directions, length, states), the same for all planes; no skip.
+    `C` is the same for all planes; there is no skip.
     """
     checks.coordinate(values, delta, A, B, C, order)
     with full_precision(delta.device):
@@ -69,9 +94,9 @@ def coordinate_scan(
 
 
 def coordinate_states(
-    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor, *, backend: str = "auto"
-) -> Tensor:
-    """The states of `coordinate_scan`, (batch, directions, planes, length, states, P), in natural token order.
+    values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order: Order, *, backend: str = "auto"
+) -> States:
+    """The states of `coordinate_scan`, in natural token order.
 
     They do not depend on the readout C, hence not on the frame: one table serves every frame of a volume.
     Triton has no kernel of its own for this once-per-volume table and uses `torch`.
@@ -82,11 +107,10 @@ def coordinate_states(
     return h.to(delta.dtype)
 
 
-def coordinate_readout(h: Tensor, C: Tensor) -> Tensor:
-    """Read a state table with the frame's gate: sum over directions and states, (batch, planes, length, P).
+def coordinate_readout(h: Float[Tensor, "#b k p l s q"], C: Gates) -> Moments:
+    """Read a state table with the frame's gate: sum over directions and states.
 
-    `h` comes from `coordinate_states`, with its own batch or a batch of one for many frames; `C` (batch, directions,
-    length, states).
+    `h` comes from `coordinate_states`, with its own batch or a batch of one for many frames.
     """
     checks.readout(h, C)
     with full_precision(h.device):
@@ -99,11 +123,13 @@ def coordinate_readout(h: Tensor, C: Tensor) -> Tensor:
         return read.squeeze(-2).sum(1).to(C.dtype)
 
 
-def bidirectional_mass(delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
-    """Mass that a unit stream leaves at each token, forward pass plus backward pass: g (batch, length).
+def bidirectional_mass(
+    delta: Float[Tensor, "b l"], A: Float[Tensor, " s"], B: Float[Tensor, "b l s"], C: Float[Tensor, "b l s"]
+) -> Float[Tensor, "b l"]:
+    """Mass that a unit stream leaves at each token, forward pass plus backward pass.
 
-    `delta` (batch, length); `A` (states); `B`, `C` (batch, length, states). Each pass counts its own diagonal. Made
-    for the few tokens along depth: both passes advance together, one step per token, in plain PyTorch.
+    Each pass counts its own diagonal. Made for the few tokens along depth: both passes advance together, one step per
+    token, in plain PyTorch.
     """
     checks.mass(delta, A, B, C)
     if dispatch.fastest([delta, A, B, C]) == "meta":

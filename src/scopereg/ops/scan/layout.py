@@ -5,30 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Num
 from torch import Tensor
 
-from scopereg.ops.scan.checks import compute_dtype
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    Steps,
+    Values,
+    compute_dtype,
+)
 
 
-def values_in_order(u: Tensor, order: Tensor) -> Tensor:
-    """(batch, planes, length, F) -> (batch, directions, planes, length, F), tokens in the order of each direction."""
+def values_in_order(u: Num[Tensor, "b p l f"], order: Order) -> Num[Tensor, "b k p l f"]:
+    """Tokens in the order of each direction."""
     return torch.stack([u.index_select(2, row) for row in order.unbind(0)], 1)
 
 
-def gates_in_order(gate: Tensor, order: Tensor) -> Tensor:
-    """(batch, directions, length, F), natural order -> the same shape, each direction in its own order."""
+def gates_in_order(gate: Num[Tensor, "b k l f"], order: Order) -> Num[Tensor, "b k l f"]:
+    """From natural order, each direction in its own order."""
     rows = zip(gate.unbind(1), order.unbind(0), strict=True)
     return torch.stack([x.index_select(1, row) for x, row in rows], 1)
 
 
-def inverse_order(order: Tensor) -> Tensor:
-    """(directions, length): inverse[k, order[k, n]] = n."""
+def inverse_order(order: Order) -> Order:
+    """inverse[k, order[k, n]] = n."""
     steps = torch.arange(order.shape[1], device=order.device).expand_as(order)
     return torch.zeros_like(order).scatter(1, order, steps)
 
 
-def sum_in_natural_order(y: Tensor, order: Tensor) -> Tensor:
-    """(batch, directions, planes, length, F) in scan order -> (batch, planes, length, F), directions summed."""
+def sum_in_natural_order(y: Num[Tensor, "b k p l f"], order: Order) -> Num[Tensor, "b p l f"]:
+    """From scan order, directions summed."""
     total = None
     for part, row in zip(y.unbind(1), inverse_order(order).unbind(0), strict=True):
         natural = part.index_select(2, row)
@@ -39,14 +53,14 @@ def sum_in_natural_order(y: Tensor, order: Tensor) -> Tensor:
 
 def directional_by(
     scan: Callable[..., Tensor],
-    u: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor | None,
-    order: Tensor,
-) -> Tensor:
+    u: Values,
+    delta: Steps,
+    A: Rates,
+    B: Gates,
+    C: Gates,
+    D: Skip | None,
+    order: Order,
+) -> Values:
     """A directional scan by a backend's `scan(delta u, delta, A, B, C)` of arguments that are in scan order already."""
     dtype = compute_dtype(u, delta, A, B, C, D)
     u, A = u.to(dtype), A.to(dtype)
@@ -59,7 +73,7 @@ def directional_by(
 
 
 def fold_coordinates(
-    values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor
+    values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """A coordinate scan's arguments as (u, delta, A, B, C) of a directional scan.
 
@@ -76,9 +90,15 @@ def fold_coordinates(
 
 
 def coordinates_by(
-    directional: Callable[..., Tensor], values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor
-) -> Tensor:
-    """A coordinate scan (batch, planes, length, P) run by a backend's directional scan."""
+    directional: Callable[..., Tensor],
+    values: Grid,
+    delta: PlaneSteps,
+    A: SharedRates,
+    B: PlaneGates,
+    C: Gates,
+    order: Order,
+) -> Moments:
+    """A coordinate scan run by a backend's directional scan."""
     y = directional(*fold_coordinates(values, delta, A, B, C), None, order)  # (batch * planes, P, length, 1)
     return y.reshape(delta.shape[0], values.shape[0], values.shape[2], values.shape[1]).transpose(2, 3)
 

@@ -9,7 +9,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scopereg.ops.scan.checks import compute_dtype
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    States,
+    Steps,
+    Values,
+    compute_dtype,
+)
 
 _LIBRARY = torch.library.Library("scopereg", "DEF")
 # `steps`: one per token, channel, state and direction. The result is like `y`.
@@ -27,17 +41,17 @@ def scanned(y: Tensor, steps: int) -> Tensor:
     return result
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     y = torch.empty_like(u, dtype=compute_dtype(u, delta, A, B, C, D))
     return scanned(y, y.numel() * A.shape[-1] * len(order))
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     z = values.new_empty(len(C), *values.shape, dtype=compute_dtype(values, delta, A, B, C))
     return scanned(z, z.numel() * A.shape[-1] * len(order))
 
 
-def states(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor) -> Tensor:
+def states(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order: Order) -> States:
     dtype = compute_dtype(values, delta, A, B)
     h = values.new_empty(*delta.shape, A.shape[-1], values.shape[-1], dtype=dtype)  # delta has the directions already
     return scanned(h, h.numel())

@@ -10,10 +10,24 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.ops.scan import torch_backend
-from scopereg.ops.scan.checks import compute_dtype
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    Steps,
+    Values,
+    compute_dtype,
+)
 from scopereg.ops.scan.layout import directional_by
 from scopereg.ops.scan.torch_backend import chain, in_chunks
 
@@ -25,19 +39,21 @@ def recording() -> bool:
     return torch.compiler.is_compiling()
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     return directional_by(_scan, u, delta, A, B, C, D, order)
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     """From the table of all states: few doublings make it, and with one kernel for all channels it is small."""
     table = states(values, delta, A, B, order)
     read = C.to(compute_dtype(values, delta, A, B, C))[:, :, None, :, None] @ table
     return read.squeeze(-2).sum(1)  # (batch, directions, planes, length, 1, P) before
 
 
-def _scan(pushed: Tensor, step: Tensor, A: Tensor, write: Tensor, read: Tensor) -> Tensor:
-    """Outputs (batch, directions, planes, length, channels), all arguments in scan order, `pushed` = delta u."""
+def _scan(
+    pushed: Float[Tensor, "b k p l c"], step: Steps, A: Rates, write: Gates, read: Gates
+) -> Float[Tensor, "b k p l c"]:
+    """Outputs, all arguments in scan order, `pushed` = delta u."""
     length, rate = step.shape[2], A.unsqueeze(1)  # (directions, 1, channels, states)
     step, write, read, pushed = in_chunks(math.isqrt(length), step, write, read, pushed)
     y, ends = _alone(pushed, step, rate, write, read)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from scopereg.ops.scan.checks import compute_dtype
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    States,
+    Steps,
+    Values,
+    compute_dtype,
+)
 from scopereg.ops.scan.layout import (
     coordinates_by,
     gates_in_order,
@@ -15,7 +28,7 @@ from scopereg.ops.scan.layout import (
 )
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     dtype = compute_dtype(u, delta, A, B, C, D)
     values = values_in_order(u.to(dtype), order)  # (batch, directions, planes, length, channels)
     step, write, read = (gates_in_order(x.to(dtype), order) for x in (delta, B, C))
@@ -35,11 +48,11 @@ def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Te
     return sum_in_natural_order(out, order)
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     return coordinates_by(directional, values, delta, A, B, C, order)
 
 
-def states(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor) -> Tensor:
+def states(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order: Order) -> States:
     dtype = compute_dtype(values, delta, A, B)
     tables = []
     for k, row in enumerate(order.unbind(0)):

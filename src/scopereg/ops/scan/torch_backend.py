@@ -14,7 +14,21 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from scopereg.ops.scan.checks import compute_dtype
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    States,
+    Steps,
+    Values,
+    compute_dtype,
+)
 from scopereg.ops.scan.layout import coordinates_by, directional_by, inverse_order
 
 # State elements advanced per step. A CPU core wants them in its cache: there the chunks only cost.
@@ -24,15 +38,15 @@ _GPU_ELEMENTS = 2**24
 _KEPT_ELEMENTS = 2**26
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     return directional_by(_scan, u, delta, A, B, C, D, order)
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     return coordinates_by(directional, values, delta, A, B, C, order)
 
 
-def states(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, order: Tensor) -> Tensor:
+def states(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order: Order) -> States:
     """All states at once, in log2(length) doublings: the table is the output, so its memory is spent anyway."""
     dtype = compute_dtype(values, delta, A, B)
     values, A = values.to(dtype), A.to(dtype)

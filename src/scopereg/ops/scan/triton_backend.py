@@ -21,6 +21,19 @@ from scopereg.errors import ScopeRegError
 from scopereg.ops.scan import torch_backend
 from scopereg.ops.scan import triton_gradients as gradients
 from scopereg.ops.scan import triton_kernels as kernels
+from scopereg.ops.scan.checks import (
+    Gates,
+    Grid,
+    Moments,
+    Order,
+    PlaneGates,
+    PlaneSteps,
+    Rates,
+    SharedRates,
+    Skip,
+    Steps,
+    Values,
+)
 
 # States of a program, which is one warp: 64 a thread, twice as many numbers where derivatives are carried along.
 FORWARD_TILE, RECALL_TILE, ADJOINT_TILE = 2048, 2048, 2048
@@ -90,11 +103,11 @@ class Plan:
         return max(1, min(size // (self.planes * self.states), _power_of_two(self.channels)))
 
 
-def directional(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, order: Tensor) -> Tensor:
+def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     return _scan(Inputs(u, delta, A, B.unsqueeze(3), C, D, order))
 
 
-def coordinate(values: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, order: Tensor) -> Tensor:
+def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C: Gates, order: Order) -> Moments:
     """All values share the decay, as planes do there, and planes have steps of their own, as channels do there."""
     u = values.permute(2, 1, 0).expand(len(delta), -1, -1, -1)  # (batch, P, length, planes)
     rate = A.unsqueeze(1).expand(-1, len(values), -1)

@@ -66,7 +66,7 @@ function lastWords(update) {
 
 function reasonFor(update) {
   if (update.reason) return update.reason;
-  if (update.light === "green") return "the pose is to be believed";
+  if (update.light === "green") return "the pose is reliable";
   return update.light === "amber" ? "nothing tells how good this pose is" : "";
 }
 
