@@ -149,7 +149,7 @@ def observe_set(name: str, model: Registrar, calibration: Calibration, volumes: 
             patient = volumes.patients[row]
             frames[OWN].append(observe_case(model, case, volumes.spacing_mm, patient))
             other = cases[(place + 1) % len(cases)].frames[:2]
-            add_strangers(frames, model, case, volumes.spacing_mm, patient, place, other)
+            add_out_of_distribution(frames, model, case, volumes.spacing_mm, patient, place, other)
             count(place + 1, len(cases))
     return Seen(name, calibration, frames)
 
@@ -170,12 +170,12 @@ def observe_sweep(model: Registrar, path: Path) -> Seen:
             image = case.frames[index].array[None].float()
             example = CaseExamples(volume.array, None, image, compose_poses(invert_poses(start), truth))
             frames[OWN].append(observe_case(model, example, SPACING_MM, f"row {case.rows[index]}"))
-            add_strangers(frames, model, example, SPACING_MM, f"row {case.rows[index]}", index, None)
+            add_out_of_distribution(frames, model, example, SPACING_MM, f"row {case.rows[index]}", index, None)
             count(index + 1, len(case))
     return Seen(f"liver sweep, model {model.name}", model.calibration, frames)
 
 
-def add_strangers(
+def add_out_of_distribution(
     frames: dict[str, list[Observed]],
     model: Registrar,
     case: CaseExamples,
@@ -201,8 +201,10 @@ def add_strangers(
 
 def part_of(found: Observed, rows: slice) -> Observed:
     """Some of the frames."""
-    signs, errors = ({stage: values[stage][rows] for stage in STAGES} for values in (found.features, found.errors_mm))
-    return Observed(signs, errors, found.patients[rows])
+    features, errors = (
+        {stage: values[stage][rows] for stage in STAGES} for values in (found.features, found.errors_mm)
+    )
+    return Observed(features, errors, found.patients[rows])
 
 
 def empty_gel(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -224,8 +226,8 @@ def judge(seen: Seen) -> list[Judged]:
             for agreement in (False, True):
                 known = seen.calibration.error_model(stage, agreement)
                 columns = zip(every.features[stage], every.errors_mm[stage], every.patients, strict=True)
-                for signs, error, patient in columns:
-                    verdict = known.judge(signs[: len(known.features)].tolist())
+                for features, error, patient in columns:
+                    verdict = known.judge(features[: len(known.features)].tolist())
                     place = (seen.name, calibrated_on, stage, agreement, kind, patient, float(error))
                     rows.append(Judged(*place, **vars(verdict)))
     return rows
@@ -268,7 +270,7 @@ def summary(rows: Sequence[Judged]) -> dict[str, object]:
 
 
 def flagged(rows: Sequence[Judged]) -> float:
-    """Share of frames that are taken for strangers."""
+    """Share of frames that are taken to be out of distribution."""
     return share_of(not row.belongs for row in rows)
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/reading.py --before c5da1f1 benchmarks/reading.csv
 
-Files are made anew. `ms` are the best of the rounds, which other work on the machine disturbs least, `ratio` is now /
-before; `first_ms` is the first file of its kind in a new process, which pays what is started once: libraries, and now
-the child process that decodes.
+Files are made anew. `ms` are the best of the rounds by the clock; `cpu_ms` is the mean time of the processor, of the
+process and its child together, which other work on the machine does not touch; both with the ratio now / before.
+`first_ms` is the first file of its kind in a new process, which pays what is started once: libraries, and now the child
+process that decodes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import csv
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -146,9 +148,17 @@ def work() -> None:
     readers = {"cine": cine, "volume": io.read_volume, "pose": io.read_pose}
     for line in sys.stdin:
         how, path = json.loads(line)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time() + _used_by_child()
         readers[how](path)
-        print(json.dumps(time.perf_counter() - started), flush=True)
+        took = time.perf_counter() - started
+        print(json.dumps([took, time.process_time() + _used_by_child() - used]), flush=True)
+
+
+def _used_by_child() -> float:
+    """Seconds of the processor that the child took so far, where this version has one."""
+    apart = sys.modules.get("scopereg.io.apart")
+    children = [worker.process_id for worker in getattr(apart, "_idle", [])]
+    return sum(int(Path(f"/proc/{child}/schedstat").read_text().split()[0]) / 1e9 for child in children)
 
 
 class Version:
@@ -164,12 +174,14 @@ class Version:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment, text=True
         )
 
-    def read(self, how: str, path: Path) -> float:
+    def read(self, how: str, path: Path) -> tuple[float, float]:
+        """Seconds by the clock, and of the processor."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps([how, str(path)]) + "\n")
         self.process.stdin.flush()
-        return float(json.loads(self.process.stdout.readline()))
+        took, used = json.loads(self.process.stdout.readline())
+        return float(took), float(used)
 
     def stop(self) -> None:
         self.process.communicate()
@@ -179,16 +191,18 @@ def measure(before: Path, rounds: int, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name, (how, path) in make_files(folder).items():
         versions = {"before": Version(before), "now": Version(ROOT / "src")}
-        first = {which: version.read(how, path) for which, version in versions.items()}
-        times: dict[str, list[float]] = {which: [] for which in versions}
+        first = {which: version.read(how, path)[0] for which, version in versions.items()}
+        times: dict[str, list[tuple[float, float]]] = {which: [] for which in versions}
         for turn in range(rounds):
             for which in ("before", "now") if turn % 2 else ("now", "before"):
                 times[which].append(versions[which].read(how, path))
         for version in versions.values():
             version.stop()
-        ms = {which: 1e3 * min(found) for which, found in times.items()}
-        row = {"file": name, **{f"{which}_ms": round(ms[which], 2) for which in ms}}
-        row["ratio"] = round(ms["now"] / ms["before"], 2)
+        row: dict[str, Any] = {"file": name}
+        for place, kind, of in ((0, "ms", min), (1, "cpu_ms", statistics.mean)):
+            ms = {which: 1e3 * of([found[place] for found in times[which]]) for which in versions}
+            row |= {f"{which}_{kind}": round(value, 2) for which, value in ms.items()}
+            row["ratio" if kind == "ms" else "cpu_ratio"] = round(ms["now"] / ms["before"], 2)
         row |= {f"{which}_first_ms": round(1e3 * first[which]) for which in first}
         rows.append(row)
         print(row, flush=True)

@@ -17,6 +17,7 @@ from scopereg.data.builder import build_set
 from scopereg.data.camus import plan_camus
 from scopereg.data.folder import FileGrid, load_folder
 from scopereg.data.proposal import Usual, propose
+from scopereg.errors import ScopeRegError
 
 RNG = np.random.default_rng(5)
 
@@ -257,3 +258,56 @@ def test_folders_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["data", "check", str(tmp_path)]) == 1
     assert main(["data", "check", str(tmp_path / "none")]) == 2
     assert main(["data", "check"]) == 2
+
+
+def _nearly_empty() -> np.ndarray:
+    array = np.zeros((16, 24, 32), np.uint8)
+    array[8, 10, 10:60:5] = 200
+    return array
+
+
+def _nan() -> np.ndarray:
+    return np.where(np.arange(16 * 24 * 32).reshape(16, 24, 32) == 77, np.nan, 1.0).astype(np.float32)
+
+
+def _labels(value: float, shape: tuple[int, ...] = (16, 24, 32)) -> np.ndarray:
+    return np.where(np.arange(int(np.prod(shape))).reshape(shape) % 9 == 0, value, 1).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (lambda image, _: None, False),
+        (lambda image, _: image.write_bytes(image.read_bytes()[:-40]), True),
+        (lambda image, _: image.write_bytes(image.read_bytes()[:60]), True),
+        (lambda image, _: image.write_bytes(b"no image at all"), True),
+        (lambda image, _: image.write_bytes(b""), True),
+        (lambda image, _: write(image, _nan()), True),
+        (lambda image, _: write(image, np.ones((24, 32), np.uint8)), True),
+        (lambda image, _: write(image, np.full((16, 24, 32), 7, np.uint8)), True),
+        (lambda image, _: write(image, _nearly_empty()), True),
+        (lambda image, _: write(image, RNG.integers(0, 9, (2, 16, 24, 32)).astype(np.uint8)), True),
+        (lambda _, mask: write(mask, _labels(0.5)), True),
+        (lambda _, mask: write(mask, _labels(-1)), True),
+        (lambda _, mask: write(mask, _labels(300)), True),
+        (lambda _, mask: write(mask, _labels(2, (16, 24, 30))), True),
+        (lambda _, mask: write(mask, _labels(2), direction=np.diag([1, -1, 1])), True),
+        (lambda _, mask: write(mask, _labels(200)), False),
+        (lambda _, mask: mask.unlink(), True),
+    ],
+)
+def test_what_check_refuses_loading_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Callable[[Path, Path], Any], refused: bool
+) -> None:
+    for name in "abc":
+        write(tmp_path / f"{name}.nii.gz")
+        write(tmp_path / f"{name}_seg.nii.gz", RNG.integers(0, 3, (16, 24, 32)).astype(np.uint8))
+    kind(tmp_path / "b.nii.gz", tmp_path / "b_seg.nii.gz")
+    status, report = check(tmp_path, capsys, "--full")
+    assert (status, bool(report["problems"])) == (int(refused), refused), report["problems"]
+    if not refused:
+        assert len(load_folder(tmp_path)) == 3
+        return
+    with pytest.raises(ScopeRegError):
+        load_folder(tmp_path)
+    assert len(load_folder(tmp_path, skip_bad=True)) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import SimpleITK as sitk
 import torch
 
 from scopereg.data.datasets import load_dataset
+from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set, save_set
 from scopereg.errors import ScopeRegError
 
@@ -117,3 +119,34 @@ def test_wrong_names_and_needless_folders_are_refused(tmp_path: Path) -> None:
         load_dataset("camsu")
     with pytest.raises(ScopeRegError, match="made, not read"):
         load_dataset("echo", tmp_path)
+
+
+def test_files_are_read_once_and_kept(tmp_path: Path) -> None:
+    own, keep = write_volumes(tmp_path / "own"), tmp_path / "kept"
+    calls: list[Any] = []
+    first = load_dataset("folder", own, keep=keep, progress=lambda *at: calls.append(at))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    again = load_dataset("folder", own, keep=keep, progress=lambda *at: calls.append(at))
+    assert len(calls) == 3
+    assert first.sha256() == again.sha256() == load_dataset("folder", own).sha256()
+    assert sorted(path.name for path in keep.iterdir()) == ["images.npy", "manifest.json"]
+    assert split_set(first, 0, seed=0).test != split_set(first, 0, seed=3).test  # folds are left to the run
+    with pytest.raises(ScopeRegError, match=r"shape \(\[8, 16, 16\] there, \[8, 8, 8\] now\)"):
+        load_dataset("folder", own, shape=(8, 8, 8), keep=keep)
+    (own / "p1.nii.gz").write_bytes((own / "p0.nii.gz").read_bytes())
+    with pytest.raises(ScopeRegError, match=r"1 files have changed since this set was prepared: p1\.nii\.gz"):
+        load_dataset("folder", own, keep=keep)
+
+
+def test_several_processes_that_want_a_set_get_the_same(tmp_path: Path) -> None:
+    """As those of a training on several GPUs do; locks keep threads apart as they keep processes apart."""
+    own, keep = write_volumes(tmp_path / "own", 6), tmp_path / "kept"
+    calls: list[int] = []
+    with ThreadPoolExecutor(3) as pool:
+        loads = [
+            pool.submit(load_dataset, "folder", own, keep=keep, progress=lambda done, _: calls.append(done))
+            for _ in range(3)
+        ]
+        hashes = {load.result().sha256() for load in loads}
+    assert hashes == {load_dataset("folder", own).sha256()}
+    assert calls == [1, 2, 3, 4, 5, 6]

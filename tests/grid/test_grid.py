@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from scopereg.evaluation.results import read_results
 from scopereg.grid.folder import RunFolder
 from scopereg.grid.plan import expand
 from scopereg.grid.reading import read_plan
+from scopereg.io.records import seal
 from scopereg.registration.model import load
 
 
@@ -213,9 +214,28 @@ def test_runs_on_other_data_do_not_come_into_one_table(
     marker = copy / "runs" / "identity-fold1-pm3-24" / "done.json"
     content = json.loads(marker.read_text())
     content["data"]["sha256"] = "0" * 64
-    marker.write_text(json.dumps(content))
+    marker.write_text(json.dumps(seal(content)))
     assert grid(done.plan, copy, "--collect") == 2
     assert "were done on different data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text.replace('"attempts": 1', '"attempts": 2'), "it is damaged"),
+        (lambda text: text[:100], "not the JSON it should be"),
+        (lambda text: "[]", "not a mapping"),
+    ],
+)
+def test_a_damaged_marker_is_named(
+    done: Done, copy: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[str], str], said: str
+) -> None:
+    marker = copy / "runs" / "identity-fold1-pm3-24" / "done.json"
+    marker.write_text(damage(marker.read_text()))
+    assert grid(done.plan, copy, "--collect") == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "done.json" in told
 
 
 def test_magnitudes_and_resolutions_have_tables_of_their_own(write_plan: Write, data: Path, output: Path) -> None:

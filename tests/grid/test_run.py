@@ -62,7 +62,7 @@ def test_a_run_that_another_process_works_on_is_left_to_it(write_plan: Write, da
     ended = attempt(run, Place(output, str(data), quiet=True, patience_s=0.0))
     assert ended.word == "running"
     other.kill()
-    other.wait()
+    other.communicate()
     assert holder(folder.lock) is None  # a killed process keeps nobody out
     assert attempt(run, Place(output, str(data), quiet=True)).word == "done"
     with locked(folder.lock) as held:
@@ -123,7 +123,7 @@ def test_a_damaged_marker_is_told(write_plan: Write, output: Path) -> None:
     folder = RunFolder(only_identity(write_plan), output)
     folder.begin()
     folder.marker.write_text("{")
-    with pytest.raises(ScopeRegError, match="cannot be read"):
+    with pytest.raises(ScopeRegError, match="not the JSON it should be"):
         folder.found()
     folder.marker.write_text("{}")
     with pytest.raises(ScopeRegError, match="the format is None"):

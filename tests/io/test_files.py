@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from scopereg.errors import ScopeRegError
+from scopereg.io import files
 from scopereg.io.files import atomic_path, output_folder, sheet_text, write_sheet, write_text
 
 
@@ -98,6 +102,54 @@ def test_threads_write_one_file_whole(tmp_path: Path) -> None:
         contents = [content for read in pool.map(write, "abcd") for content in read]
     assert {(len(content), len(set(content))) for content in contents} == {(length, 1)}
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+# what killed processes left
+
+
+def left_by(
+    process: int, start: int, *, place: str | None = None, name: str = "model", ending: str = ".safetensors"
+) -> str:
+    """The name that a process gives a file while it writes it."""
+    return f".{name}-scopereg-{place or files._place()}-{process:x}-{start:x}-{'0f' * 6}{ending}"
+
+
+def test_files_of_processes_that_are_gone_are_swept_and_no_others(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    own = files._start_of(os.getpid())
+    swept = [left_by(gone.pid, 5), left_by(os.getpid(), own + 1, name="last"), left_by(gone.pid, 5, ending=".nii.gz")]
+    swept += [left_by(gone.pid, 5, name="with-scopereg-in-it", ending="")]
+    old = left_by(gone.pid, 5, place="0" * 8, name="old")
+    kept = [left_by(os.getpid(), own), left_by(gone.pid, 5, place="0" * 8), "model.safetensors", ".scopereg-notes"]
+    kept += [".model-scopereg-1-2-3-4.safetensors", left_by(gone.pid, 5)[1:], f"{left_by(gone.pid, 5)[:-20]}"]
+    for name in (*swept, old, *kept):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / old, (time.time() - 8 * 24 * 3600,) * 2)
+    output_folder(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+
+
+def test_a_file_that_another_process_writes_stays(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom scopereg.io.files import atomic_path\n"
+        "with atomic_path(sys.argv[1]) as path:\n    path.write_text('a')\n"
+        "    print(path.name, flush=True)\n    input()"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "a.txt")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    name = writer.stdout.readline().strip()
+    output_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    writer.communicate("\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_long_names_can_be_written(tmp_path: Path) -> None:
+    name = "a" * 240 + ".txt"
+    assert write_text(tmp_path / name, "x").name == name
 
 
 ROWS = [{"name": 'a "quoted", name', "mm": 1.5}, {"name": "lines\nwithin", "mm": None}]

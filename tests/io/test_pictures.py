@@ -148,6 +148,30 @@ def test_pictures_larger_than_the_limit_take_no_memory(tmp_path: Path) -> None:
             read_picture(tmp_path / "a.png")
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize(("columns", "rows"), [(1, 1), (3, 5), (9, 8), (33, 2)])
+def test_interlaced_pictures_are_as_long_as_they_say(tmp_path: Path, bits: int, columns: int, rows: int) -> None:
+    """Pillow writes none: seven passes of black, and one byte more or less, which is refused."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    grid = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+    length = 0
+    for x, y, dx, dy in grid:
+        across, down = len(range(x, columns, dx)), len(range(y, rows, dy))
+        length += down * (1 + (across * bits + 7) // 8) if across else 0
+    for more in (0, 1, -1):
+        head = chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, bits, 0, 0, 0, 1))
+        data = chunk(b"IDAT", zlib.compress(bytes(length + more)))
+        (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + head + data + chunk(b"IEND", b""))
+        if more:
+            with pytest.raises(ScopeRegError, match="pixels are damaged"):
+                read_picture(tmp_path / "a.png")
+        else:
+            assert read_picture(tmp_path / "a.png").shape == (1, rows, columns)
+
+
 @pytest.mark.parametrize("mode", ["CMYK", "LAB"])
 def test_other_colours_are_refused_with_words(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (5, 4)).save(tmp_path / "a.tif")

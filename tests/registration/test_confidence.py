@@ -192,7 +192,9 @@ def test_a_frame_that_belongs_may_still_be_too_unsure() -> None:
     lost = known.judge([math.nan] * len(QUALITY_FEATURES))
     assert (lost.ok, lost.confidence) == (False, 0.0)
     assert "nothing of the frame" in lost.reason
-    assert math.isfinite(known.judge([1e9] * len(QUALITY_FEATURES)).bound_mm)
+    assert lost.expected_mm == 1000
+    for far in (1e9, -1e9):
+        assert math.isfinite(known.judge([far] * len(QUALITY_FEATURES)).bound_mm)
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
@@ -222,6 +224,14 @@ def _set(content: dict[str, Any], *places: str, value: Any) -> None:
         (("gauges", "refined", "limits"), {"mass": 0.0}),
         (("gauges",), {}),
         (("gauges",), []),
+        (("gauges", "network", "weights"), [1e308] * 5),
+        (("gauges", "network", "weights"), [True] * 5),
+        (("gauges", "network", "scores"), "123"),
+        (("gauges", "refined", "offset"), -1e300),
+        (("made_on",), [1]),
+        (("made_on", "magnitude"), "ten"),
+        (("made_on", "parts"), [1, 2]),
+        (("model",), 5),
     ],
 )
 def test_a_damaged_calibration_is_refused(tmp_path: Path, places: tuple[str, ...], value: Any) -> None:
@@ -231,7 +241,10 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, places: tuple[str, ...
     path.write_text(json.dumps(content))
     with pytest.raises(ScopeRegError, match="no calibration of this version"):
         read_calibration(path)
-    path.write_text(path.read_text()[:-40])
+    path.write_text("[" * 100_000)
+    with pytest.raises(ScopeRegError, match="no calibration of this version: it is nested deeper"):
+        read_calibration(path)
+    path.write_text(json.dumps(content)[:-40])
     with pytest.raises(ScopeRegError, match="no calibration of this version"):
         read_calibration(path)
 

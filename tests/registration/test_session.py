@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,6 +129,31 @@ def test_a_closed_session_says_so_and_keeps_nothing(echo: Registrar, patients: l
     assert prepared() is None
     with pytest.raises(ScopeRegError, match="closed"):
         session.register(frames_of(patients[0])[0])
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_a_session_that_is_closed_while_it_is_used_says_so(
+    echo: Registrar, patients: list[phantom.Phantom], calibrated: bool
+) -> None:
+    """By another thread, here in the middle of a frame."""
+    model = echo if calibrated else replace(echo, calibration=None)
+    session = model.prepare(patients[0].volume)
+    locate = session._locate
+
+    def closed_meanwhile(images: torch.Tensor) -> object:
+        session.close()
+        return locate(images)
+
+    session._locate = closed_meanwhile
+    with pytest.raises(ScopeRegError, match="the session is closed"):
+        session.register(frames_of(patients[0])[0])
+
+
+def test_a_session_that_is_sent_to_another_process_says_what_to_send(
+    echo: Registrar, patients: list[phantom.Phantom]
+) -> None:
+    with echo.prepare(patients[0].volume) as session, pytest.raises(ScopeRegError, match="stays in its process"):
+        pickle.dumps(session)
 
 
 def test_results_know_what_was_registered(echo: Registrar, patients: list[phantom.Phantom]) -> None:

@@ -12,11 +12,14 @@ from rich.console import Console
 
 from scopereg.commands.shared import (
     CamusSize,
+    Cases,
     DatasetName,
     Device,
     FirstSeed,
+    Fold,
     Magnitude,
     MaybeFile,
+    ModelName,
     Positional,
     SkipBad,
     SplitSeed,
@@ -40,20 +43,17 @@ class CalibrateOptions:
     Frames are honest ones: of phantoms made for it, or of a part of the data that the model was not trained on.
     """
 
-    model: Positional[str] = DEFAULT
-    """Weights file (.safetensors), or a model of the package."""
+    model: Positional[ModelName] = DEFAULT
     dataset: Positional[tuple[DatasetName, ...]] = ("echo",)
     """Phantoms by anatomy, worlds, or what `data` holds; of several the frames are pooled: one verdict for all."""
     data: Path | None = None
     """Folder of the dataset as published, or a prepared set; phantoms and worlds need none."""
     output: MaybeFile = None
     """File to write, NAME.calibration.json; by default beside the weights, where it is found again."""
-    fold: int = 0
-    """Fold of the five-fold patient split; as in training."""
+    fold: Fold = 0
     part: Literal["validation", "test"] = "validation"
     """Part of the fold."""
-    cases: int | None = None
-    """Only the first so many volumes."""
+    cases: Cases = None
     frames: int = 4
     """Frames in each volume."""
     magnitude: Magnitude = 10.0

@@ -174,7 +174,7 @@ def _show_proposal(report: Report, console: Console) -> None:
 
 
 def _commands(report: Report) -> list[str]:
-    """What to type next."""
+    """Commands to type next."""
     proposal = report.proposal
     if proposal is None:
         return []

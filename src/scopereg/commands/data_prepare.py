@@ -44,7 +44,7 @@ class PrepareOptions:
     output: Folder = Path("out/prepared")
     """Folder for the set."""
     name: str | None = None
-    """What results call the set, such as CAMUS-M for data derived from CAMUS; by default the dataset's name."""
+    """Name of the set in results, such as CAMUS-M for data derived from CAMUS; by default the dataset's name."""
     size: int | None = None
     """Pixels along each side, a multiple of 8; 128 by default for CAMUS, whose field stays 78.8 mm wide."""
     frames: int | None = None
@@ -99,7 +99,7 @@ def run(options: PrepareOptions) -> int:
 
 
 def plan_of(options: PrepareOptions) -> SetPlan:
-    """What is to be read and how; an option that the dataset has no use for is an error."""
+    """Plan of what is read; an option that the dataset has no use for is an error."""
     from scopereg.data.registry import DATASETS
 
     dataset = DATASETS.find(options.dataset, "DATASET")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from scopereg.commands.shared import AnatomyName, Device, Folder, Protocol
+from scopereg.commands.shared import AnatomyName, Device, Folder, ModelName, Protocol
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
 from scopereg.registration.settings import DEFAULT
@@ -42,8 +42,7 @@ class DemoOptions:
     magnitude: float = 10.0
     """Largest offset of the sweep from the middle of the volume, in voxels and degrees on each axis."""
     protocol: Protocol = "honest"
-    model: str = DEFAULT
-    """Network that registers: a model of the package or a .safetensors file."""
+    model: ModelName = DEFAULT
     seed: int = 100_000
     """Seed of the patient, the sweep and the acquisitions; models were trained on patients below 10,000."""
     device: Device = "auto"

@@ -16,9 +16,11 @@ from rich.table import Table
 from scopereg.commands.flags import renaming
 from scopereg.commands.shared import (
     CamusSize,
+    Cases,
     Device,
     EvaluatedName,
     FirstSeed,
+    Fold,
     Folder,
     Positional,
     ProtocolName,
@@ -66,12 +68,10 @@ class EvaluateOptions:
     """paper: frames cut out of the volume. honest: other acquisitions, with what no network was trained on."""
     magnitudes: tuple[float, ...] = (10.0,)
     """Largest pose offsets, in voxels and degrees on each axis."""
-    fold: int = 0
-    """Fold of the five-fold patient split."""
+    fold: Fold = 0
     part: Literal["test", "validation", "train"] = "test"
     """Part of the fold."""
-    cases: int | None = None
-    """Only the first so many volumes, for a quick look."""
+    cases: Cases = None
     count: int = 40
     """Phantom patients to make."""
     first_seed: FirstSeed = 100_000

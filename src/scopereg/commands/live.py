@@ -24,6 +24,7 @@ from scopereg.commands.shared import (
     Positional,
     SearchingMethod,
     VolumeFile,
+    WorldFile,
 )
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
@@ -78,8 +79,7 @@ class LiveOptions(ImageReading, PageOptions):
     """With --follow: until the probe is found, and when it is lost, look from many starts; takes seconds on a CPU."""
     tracker: bool = False
     """Show the error against where the source's own tracker puts the frames."""
-    world: Path | None = None
-    """Pose file from the tracker's world to the volume, where these are not the same; it also shows the error."""
+    world: WorldFile = None
     workers: int | None = None
     """Frames that are located at once; by default 2 where a network alone runs on two or more cores, else 1."""
     igtl: bool = True

@@ -47,6 +47,15 @@ MaybeFile = Annotated[Path | None, _OUTPUT]
 
 # Options of several verbs that mean the same in all of them, each with its sentence.
 Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a GPU where there is one.")]
+ModelName = Annotated[str, arg(help="Network: a model of the package, or a weights file (.safetensors).")]
+WorldFile = Annotated[
+    Path | None,
+    arg(
+        help="Pose file from the tracker's world to the volume, where these are not the same; it also gives the error."
+    ),
+]
+Fold = Annotated[int, arg(help="Fold of the five-fold patient split, as in training.")]
+Cases = Annotated[int | None, arg(help="Only the first so many volumes, for a quick look.")]
 VolumeFile = Annotated[
     Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
 ]

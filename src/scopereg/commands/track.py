@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.reading import open_volume, print_notes, reading_of
-from scopereg.commands.shared import INTERRUPTED, Device, Folder, ImageReading, Positional, SearchingMethod, VolumeFile
+from scopereg.commands.shared import (
+    INTERRUPTED,
+    Device,
+    Folder,
+    ImageReading,
+    Positional,
+    SearchingMethod,
+    VolumeFile,
+    WorldFile,
+)
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible
 from scopereg.io.files import output_folder
@@ -54,8 +63,7 @@ class TrackOptions(TrackSettings, ImageReading):
     """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
     tracker: bool = False
     """Compare with where the sequence's own tracker puts the frames."""
-    world: Path | None = None
-    """Pose file from the tracker's world to the volume, where these are not the same; it also compares."""
+    world: WorldFile = None
     device: Device = "auto"
 
 

@@ -18,7 +18,7 @@ _CONTROL = (3, 5, 5)  # points of the bending field along z, y, x
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """How far a volume may be changed; half-widths of uniform draws unless said otherwise."""
+    """Limits of the change of a volume; half-widths of uniform draws unless said otherwise."""
 
     mirror_chance: float = 0.5
     """Probability of mirroring left and right."""

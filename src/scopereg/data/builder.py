@@ -116,7 +116,8 @@ def _make(
         job = Job(plan.load, plan.root, rows, plan.volumes_per_case)
         records, bad = _work(plan, job, journal, workers, progress)
         if len(bad) == 1 and not skip_bad:
-            raise next(iter(bad.values()))
+            (error,) = bad.values()
+            raise ScopeRegError(error.what, where=error.where, fix=f"{error.fix}; or leave it out (skip_bad=True)")
         outcome = settle(plan, records, {name: error.what for name, error in bad.items()}, skip_bad)
         given = None if splits is None else read_folds(splits, outcome.patients, may_name_others=skip_bad)
         _finish(plan, outcome, rows, making, given)
@@ -169,7 +170,7 @@ def _folds_of_publishers(plan: SetPlan, outcome: Outcome) -> dict[str, Any]:
 
 
 def parameters(plan: SetPlan, given: Folds | None = None) -> dict[str, Any]:
-    """What decides a prepared set besides its files."""
+    """Parameters that decide a prepared set besides its files."""
     values = {
         **plan.facts,
         "scopereg": __version__,
@@ -187,7 +188,7 @@ def parameters(plan: SetPlan, given: Folds | None = None) -> dict[str, Any]:
 def _work(
     plan: SetPlan, job: Job, journal: Journal, workers: int, progress: Progress | None
 ) -> tuple[dict[str, CaseRecord], dict[str, ScopeRegError]]:
-    """What became of every case, good or bad."""
+    """Outcome of every case, good or bad."""
     records = {entry["name"]: record_of(entry) for entry in _still_good(plan, job, journal, workers)}
     left = [Task(place, case) for place, case in enumerate(plan.cases) if case.name not in records]
     bad = {}
@@ -279,6 +280,6 @@ def _remove_set(folder: Path) -> None:
 
 
 def _remove_parts(folder: Path) -> None:
-    """What is left if the very end was interrupted."""
+    """Remove what is left if the very end was interrupted."""
     for name in (JOURNAL, "images.npy.part", "labels.npy.part"):
         (folder / name).unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from scopereg.data.grids import (
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError
 from scopereg.io.read_image import ImageHeader, read_image
+from scopereg.io.records import SMALL, read_within
 
 FIELD_MM = 78.848  # 256 pixels of 0.308 mm
 SURROUNDINGS = 0.375  # of the field, both sides together
@@ -203,7 +204,7 @@ def _check_extent(shape: Sequence[int], spacing_mm: Sequence[float], path: Path)
 def _ed_to_es(info: Path, count: int) -> Array:
     """Indices of the frames from end-diastole to end-systole, which Info_*.cfg counts from 1."""
     try:
-        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_within(info, "use the published Info files", SMALL).decode("utf-8", "replace").splitlines()
         entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
         first, last = (int(entries[key]) - 1 for key in ("ED", "ES"))
     except (OSError, KeyError, ValueError) as error:

@@ -1,6 +1,7 @@
 """Cases: files that become volumes of a set, one case after the other, bad ones refused or counted.
 
-Reading cases needs numpy, SimpleITK and pydicom alone: processes that do nothing else start quickly and stay small.
+Reading cases needs numpy and the readers of images alone, not torch: processes that do nothing else start quickly and
+stay small.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Voxels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """Where one case lies."""
+    """Files of one case."""
 
     name: str
     patient: str
@@ -53,7 +54,7 @@ class LoadedVolume:
 
 @dataclass(frozen=True)
 class SetPlan:
-    """What is known of a set before its first voxel is read, and how its cases are read."""
+    """Description of a set before its first voxel is read, and the way to read its cases."""
 
     name: str
     root: Path
@@ -70,7 +71,7 @@ class SetPlan:
 
     @property
     def labelled(self) -> bool:
-        """Whether the volumes have labels: all do or none does."""
+        """True where the volumes have labels: all do or none does."""
         return bool(self.cases) and self.cases[0].labels is not None
 
     @property
@@ -109,7 +110,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class CaseRecord:
-    """What is kept of a case besides its voxels."""
+    """Facts of a case, kept besides its voxels."""
 
     name: str
     patient: str

@@ -21,7 +21,7 @@ from scopereg.errors import ScopeRegError
 
 @dataclass
 class Report:
-    """What is told of a folder."""
+    """Findings about a folder."""
 
     path: str
     layout: str
@@ -114,7 +114,7 @@ def _of_set(path: Path, usual: Usual) -> Report:
 
 
 def _companion_problems(path: Path, volumes: VolumeSet) -> list[Problem]:
-    """What is wrong with the folds and the evaluation poses beside a set."""
+    """Problems of the folds and the evaluation poses beside a set."""
     problems = []
     for name, check in (("splits", _check_splits), ("evaluation_poses", _check_poses)):
         facts = volumes.facts.get(name)

@@ -26,16 +26,16 @@ class Dataset(ABC):
     """A dataset as it is published. At the least a name, a grid, `find` and `read`."""
 
     name: ClassVar[str]
-    """What commands call it."""
+    """Word that commands take."""
     title: ClassVar[str] = ""
-    """What people call it, and where they get it."""
+    """Name that people know, and the page where they get it."""
     address: ClassVar[str] = ""
     options: ClassVar[tuple[str, ...]] = ()
     """Of `plan`, those that `data prepare` offers: size, frames, shape, spacing_mm, margin, probe, any_orientation."""
     sized_by: ClassVar[Literal["size", "shape"] | None] = None
     """The option of these that `train` and `evaluate` hand on."""
     orientation: ClassVar[str | None] = None
-    """Where the axes of its files point (LPS is left, posterior, superior); None: anywhere."""
+    """Directions of the axes in its files (LPS is left, posterior, superior); None: anywhere."""
     highest_label: ClassVar[int | None] = 255
     """Greatest class number in label files; None: any number above 0 is the one class."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -58,7 +58,7 @@ class Dataset(ABC):
         raise NotImplementedError(f"{type(self).__name__} has neither `read` nor a `plan` of its own")
 
     def found(self, root: Path) -> bool:
-        """Whether a folder holds this dataset and no other, so that `data check` knows it."""
+        """True where a folder holds this dataset, so that `data check` knows it."""
         return False
 
     def check(self, case: CaseFiles, header: ImageHeader) -> None:
@@ -70,7 +70,7 @@ class Dataset(ABC):
         return None
 
     def facts(self) -> dict[str, Any]:
-        """What is kept with a set: JSON, such as the names of the classes, and all that decides its voxels."""
+        """JSON to keep with a set: the names of the classes, and all that decides its voxels."""
         return {}
 
     def published_grid(self) -> tuple[Shape, float, str] | None:
@@ -80,7 +80,7 @@ class Dataset(ABC):
     def plan(
         self, folder: Path | str, *, labels: bool = True, skip_bad: bool = False, name: str | None = None
     ) -> SetPlan:
-        """What is read and how, before the first voxel is read; datasets with options of their own take these too."""
+        """The cases and how they are read, before any voxel is; datasets with options of their own take these too."""
         root = existing_folder(folder)
         return SetPlan(
             name or self.name,
@@ -104,7 +104,7 @@ class Dataset(ABC):
         return build_set(self.plan(folder, skip_bad=skip_bad, **options), skip_bad=skip_bad, progress=progress)
 
     def no_path(self) -> ScopeRegError:
-        """What to say when the folder of the dataset is missing."""
+        """The error for a missing folder, with the place to get the data from."""
         got = f"get {self.title} from {self.address}, unpack it and pass its folder" if self.address else ""
         return ScopeRegError(
             "its folder is not given",

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scopereg.data.cases import CaseFiles, Progress
 from scopereg.data.dataset import Dataset
-from scopereg.data.grids import as_label_bytes
+from scopereg.data.grids import PERCENTILES, as_label_bytes
 from scopereg.data.orientation import odd_orientations, orientation_code, orientation_facts, unexpected
 from scopereg.data.registry import DATASETS
 from scopereg.data.workers import in_parallel
@@ -36,7 +38,7 @@ Problem = tuple[str, str]  # file or case, and what is wrong
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What one file, or series of files, holds; `shape` is that of its array, x last."""
+    """Content of one file, or series of files; `shape` is that of its array, x last."""
 
     file: str
     case: str
@@ -77,12 +79,12 @@ class _Task(NamedTuple):
 
 
 def detect_layout(root: Path) -> str:
-    """Which dataset lies below a folder; a folder of volumes if it is no other."""
+    """Name of the dataset below a folder; `folder` if it is no other."""
     return next((name for name in DATASETS if name != "folder" and DATASETS[name].found(root)), "folder")
 
 
 def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progress | None = None) -> Tree:
-    """What can be told of a folder of volumes or of a dataset as published, with voxels of some cases, or of all."""
+    """Description of a folder of volumes or of a dataset as published, with voxels of some cases, or of all."""
     name = detect_layout(root)
     layout = DATASETS[name]
     cases = tuple(layout.find(root))
@@ -111,7 +113,7 @@ def survey(root: Path, *, full: bool = False, workers: int = 1, progress: Progre
 
 
 def describe_file(task: _Task, *, root: Path, layout: Dataset) -> FileFacts:
-    """What a file holds, with the first thing that is wrong."""
+    """Content of a file, with the first thing that is wrong."""
     facts: dict[str, Any] = {"file": task.path.relative_to(root).as_posix(), "case": task.case.name, "role": task.role}
     try:
         facts["bytes"] = sum(path.stat().st_size for path in task.files())
@@ -150,12 +152,15 @@ def _open(task: _Task) -> tuple[ImageHeader, ImageFile | None]:
 
 
 def _check_values(image: ImageFile, task: _Task, highest_label: int | None) -> None:
-    lowest, highest = image.array.min(), image.array.max()
     if task.role == "labels":
         if highest_label is not None:
             as_label_bytes(image.array, str(task.path), highest_label)
-    elif lowest == highest:
+        return
+    if (lowest := image.array.min()) == image.array.max():
         raise ScopeRegError(f"every voxel is {lowest:g}", where=str(task.path), fix="check that it holds an image")
+    low, high = np.percentile(image.array, PERCENTILES)
+    if not high > low:  # what becomes black and white: no set can be made of it
+        raise ScopeRegError(f"98 % of its voxels are {low:g}", where=str(task.path), fix="check that it holds an image")
 
 
 def _unlabelled(cases: Sequence[CaseFiles]) -> list[Problem]:

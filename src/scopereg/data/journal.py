@@ -81,7 +81,7 @@ class Journal:
         self.close()
 
     def _lines(self) -> list[dict[str, Any]]:
-        """What is made, if that can be read, and then the entries that are whole."""
+        """The line that tells what is made, if it can be read, and then the entries that are whole."""
         found: list[dict[str, Any]] = []
         with self.path.open("rb") as file:
             while line := file.readline(_LONGEST + 1):
@@ -93,7 +93,7 @@ class Journal:
 
 
 def _is_entry(content: dict[str, Any]) -> bool:
-    """Whether it is what `Job.write_case` gave: a record of a case and the hash of its voxels."""
+    """True for what `Job.write_case` gave: a record of a case and the hash of its voxels."""
     texts = content.get("name"), content.get("patient"), content.get("voxels_sha256")
     lists = content.get("volumes"), content.get("orientation"), *_lists(content.get("notes"))
     sources = content.get("sources")
@@ -111,7 +111,7 @@ def _lists(notes: Any) -> list[Any]:
 
 
 def finished_cases(folder: Path) -> tuple[int, int]:
-    """How many cases of the set in the making in a folder are done, and how many there are."""
+    """Number of cases that are done of the set in the making in a folder, and of all its cases."""
     first, *entries = Journal(folder / NAME)._lines() or [{}]
     return len({entry["name"] for entry in entries}), len(_cases(first))
 

@@ -19,7 +19,7 @@ _AXIS = {letter: axis for letters in (_TOWARDS, _AWAY) for axis, letter in enume
 
 
 def orientation_code(direction: npt.ArrayLike) -> str:
-    """Where the axes x, y, z point: LPS is left, posterior, superior; columns of `direction` are the axes in LPS."""
+    """Directions of the axes x, y, z: LPS is left, posterior, superior; columns of `direction` are the axes in LPS."""
     matrix = np.asarray(direction, dtype=float)[:3, :3]
     letters = ""
     for column in matrix.T:
@@ -50,7 +50,7 @@ def odd_orientations(codes: Mapping[str, Sequence[str]], published: str) -> dict
 
 
 def orientation_facts(codes: Mapping[str, Sequence[str]], published: str) -> dict[str, Any]:
-    """What to keep with a set."""
+    """Facts to keep with a set."""
     return {**dict(zip(map(_plural, ROLES), usual_codes(codes, published), strict=False)), "expected": published}
 
 

@@ -20,7 +20,7 @@ Shape = tuple[int, int, int]
 
 
 class Usual(NamedTuple):
-    """What is trained with where nothing speaks against it."""
+    """Settings to train with where nothing speaks against them."""
 
     magnitude: float  # largest pose offset, in voxels and degrees
     batch: int  # frames, in volumes of 32 x 128 x 128 voxels
@@ -29,7 +29,7 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to train with, and why."""
+    """Settings to train with, and the rules that gave them."""
 
     shape: Shape
     spacing_mm: float

@@ -137,7 +137,7 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a case: an entry for the journal, or the error that it is bad."""
+    """Outcome of a case: an entry for the journal, or the error that it is bad."""
 
     entry: dict[str, Any] | None
     error: ScopeRegError | None = None
@@ -145,7 +145,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """How the cases of one set are read, and where their rows are."""
+    """Work on the cases of one set: to read them and write their rows."""
 
     load: Callable[[CaseFiles], list[LoadedVolume]]
     root: Path
@@ -169,7 +169,7 @@ class Job:
         return Done({**asdict(record), "voxels_sha256": self.rows.sha256(self._rows(task.place))})
 
     def state(self, task: tuple[Task, dict[str, Any]]) -> Literal["good", "changed", "damaged"]:
-        """Whether a case of the journal is still made of the same files and its rows are as they were written."""
+        """State of a case of the journal: made of the same files, its rows as they were written, or not."""
         (place, case), entry = task
         try:
             same = source_hashes(case, self.root) == entry["sources"]
@@ -184,6 +184,6 @@ class Job:
 
 
 def record_of(entry: dict[str, Any]) -> CaseRecord:
-    """What was kept of a case, from its entry in the journal."""
+    """Record of a case, from its entry in the journal."""
     values = {key: value for key, value in entry.items() if key != "voxels_sha256"}
     return CaseRecord(**{**values, "volumes": tuple(entry["volumes"]), "orientation": tuple(entry["orientation"])})

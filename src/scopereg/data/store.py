@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,19 +26,6 @@ FORMAT = "scopereg-set-1"
 MANIFEST = "manifest.json"
 _FRAME_FILES = {"images": "frames", "rotation": "frame_rotations", "translation": "frame_translations"}
 _ARRAYS = ("images", "labels", *_FRAME_FILES.values())
-_FACTS: dict[str, type | tuple[type, ...]] = {  # of those that are read again
-    "dataset": str,
-    "anatomy": str,
-    "classes": list,
-    "notes": dict,
-    "skipped": dict,
-    "orientation": dict,
-    "parameters": dict,
-    "sources_sha256": dict,
-    "folds": list,
-    "splits": dict,
-    "evaluation_poses": dict,
-}
 _LIMITS = Limits(64 * 2**20, 20, 4_000_000)  # a hash for each of very many files
 _MAKE_AGAIN = "prepare the data again: the folder is not as it was written"
 
@@ -262,7 +249,7 @@ def open_set(folder: Path | str, *, verify: bool = True) -> VolumeSet:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a folder says of the set in it, of the right kinds."""
+    """Manifest of the set in a folder, its values of the right kinds."""
     return dict(_told(folder).values)
 
 
@@ -281,19 +268,49 @@ def _told(folder: Path) -> Record:
             where=str(path),
             fix=f"this version reads {FORMAT} alone",
         )
-    facts = told.record("facts")
-    for name, kind in _FACTS.items():
-        if facts.has(name) and not isinstance(facts.values[name], kind):
+    _check_facts(told.record("facts"))
+    return told
+
+
+def _check_facts(facts: Record) -> None:
+    """An error unless facts that are read again are of the kinds that were written."""
+    for name, good in _FACTS.items():
+        if facts.has(name) and not good(facts.values[name]):
             raise facts.wrong(name, "of the kind that was written")
     if facts.has("evaluation_poses"):
         check_pose_facts(facts.record("evaluation_poses"))
     if facts.has("splits"):
         splits = facts.record("splits")
         splits.text("sha256")
-        splits.list("rules")
-        if splits.text("file") != Path(splits.text("file")).name:
-            raise splits.wrong("file", "the name of a file in this folder")
-    return told
+        if splits.text("file") != Path(splits.text("file")).name or not _texts(splits.list("rules")):
+            raise facts.wrong("splits", "of the kind that was written")
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _mapping(of: Callable[[Any], bool], *keys: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and {*keys} <= value.keys() and all(map(of, value.values()))
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    "dataset": _text,
+    "anatomy": _text,
+    "classes": _texts,
+    "notes": _mapping(_texts),
+    "skipped": _mapping(_text),
+    "orientation": _mapping(_text, "expected"),
+    "parameters": _mapping(lambda _: True),
+    "sources_sha256": _mapping(_text),
+    "folds": lambda value: isinstance(value, list),
+    "splits": _mapping(lambda _: True),
+    "evaluation_poses": _mapping(lambda _: True),
+}
 
 
 def _names(told: Record, key: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from scopereg.evaluation.tables import Cell, Column, Table, TableBlock
 from scopereg.grid.folder import TABLES, RunFolder
 from scopereg.grid.plan import Run
 from scopereg.io.files import output_folder, write_text
+from scopereg.io.records import Record, read_json
 from scopereg.progress import say
 
 _COUNTED = "operations.json"  # beside the tables: counting takes a forward pass on the CPU
@@ -184,7 +185,11 @@ class _Counted:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.known: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.known: dict[str, float] = {}
+        if path.exists():
+            fix = "remove it: what it holds is counted again"
+            counts = Record.of(read_json(path, fix), str(path), fix)
+            self.known = {key: counts.number(key, 0) for key in counts.values}
 
     def gflops(self, marker: dict[str, Any]) -> float:
         network, shape = marker["network"], tuple(marker["data"]["shape"])

@@ -13,8 +13,10 @@ from scopereg.errors import ScopeRegError
 from scopereg.grid.plan import Run, changes
 from scopereg.io.files import write_text
 from scopereg.io.lock import holder
+from scopereg.io.records import SEAL, Record, read_json, seal, sealed
 
 FORMAT = "scopereg-grid-run-1"
+_REDO = "remove it to do the run again"
 RESULTS, TABLES, DATA = "results", "tables", "data"
 
 
@@ -59,7 +61,7 @@ class RunFolder:
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write the marker, last of all and whole."""
-        write_text(self.marker, json.dumps({"format": FORMAT, **content}, indent=2) + "\n")
+        write_text(self.marker, json.dumps(seal({"format": FORMAT, **content}), indent=2) + "\n")
         self.error.unlink(missing_ok=True)
 
     def begin(self) -> int:
@@ -90,18 +92,15 @@ class RunFolder:
         return State("interrupted", "goes on where it was") if begun else State("waiting")
 
     def _marker(self) -> dict[str, Any] | None:
-        try:
-            content = json.loads(self.marker.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not self.marker.exists():
             return None
-        except (OSError, ValueError) as error:
-            raise ScopeRegError(
-                f"it cannot be read: {error}", where=str(self.marker), fix="remove it to do the run again"
-            ) from error
+        content = Record.of(read_json(self.marker, _REDO, finite=False), str(self.marker), _REDO).values
         if content.get("format") != FORMAT:
             raise ScopeRegError(
                 f"the format is {content.get('format')!r}", where=str(self.marker), fix=f"this version reads {FORMAT}"
             )
+        if SEAL in content:  # markers of early versions have none
+            return sealed(content, str(self.marker), _REDO)
         return dict(content)
 
 

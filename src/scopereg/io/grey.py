@@ -28,11 +28,12 @@ def brightness(pixels: npt.NDArray[Any], where: str) -> npt.NDArray[np.float32]:
     channels = pixels.shape[-1]
     if channels not in (2, 3, 4):
         raise ScopeRegError(f"each pixel holds {channels} numbers", where=where, fix="store grey or RGB images")
-    # One channel after the other: each lies in memory as one. Sums in a fixed order: a matrix product rounds by how.
-    red, green, blue = (pixels[..., min(channel, channels - 1)].astype(np.float32) for channel in range(3))
+    values = pixels.astype(np.float32)
+    # Sums in a fixed order: a matrix product rounds by how the pixels lie in memory.
+    red, green, blue = (values[..., min(channel, channels - 1)] for channel in range(3))
     grey = red if channels == 2 else _RED * red + _GREEN * green + _BLUE * blue
     if channels in (2, 4):
         opaque = np.float32(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else np.float32(1)
-        grey = grey * pixels[..., -1].astype(np.float32) / opaque
+        grey = grey * values[..., -1] / opaque
     brightest: npt.NDArray[np.float32] = grey
     return brightest

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
+from scopereg.io.records import parse_json
 
 try:
     import fcntl
@@ -81,8 +82,8 @@ def holder(path: Path) -> dict[str, Any] | None:
         if _take(file):
             return None
         try:
-            found = json.loads(file.read(_SIGNATURE))
-        except ValueError:  # it was taken a moment ago and is not signed yet
+            found = parse_json(file.read(_SIGNATURE), str(path), "")
+        except (ScopeRegError, ValueError):  # it was taken a moment ago and is not signed yet
             return {}
         return found if isinstance(found, dict) else {}
 

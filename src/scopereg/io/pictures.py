@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from zlib_ng import zlib_ng
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.apart import Allowance, read_apart
@@ -20,6 +22,8 @@ from scopereg.io.limits import check_size, largest_bytes
 Pixels = npt.NDArray[np.uint8]
 _CHILD = "scopereg.io.apart.pictures:picture"
 _PNG_MARK = b"\x89PNG\r\n\x1a\n"
+_PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers in a pixel by kind of colour
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 _EXPORT_AGAIN = "copy or export it again"
 
 
@@ -27,7 +31,7 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
     """Pixels (pages, H, W), colours last, of a PNG, JPEG, BMP or TIFF file; decoded in a child process."""
     content = _content(path)
     if content.startswith(_PNG_MARK):
-        _check_png(content, str(path))
+        content = _unpacked_png(content, str(path))
     most = largest_bytes()
     allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=8.0 + len(content) / 2**20)
     try:
@@ -50,18 +54,58 @@ def _content(path: Path) -> bytes:
         ) from None
 
 
-def _check_png(content: bytes, where: str) -> None:
-    """An error unless every part of the file is there with its checksum, to the end mark; Pillow passes over some."""
+def _unpacked_png(content: bytes, where: str) -> bytes:
+    """A PNG of what tells pixels alone, unpacked, with checksums and sizes looked at: Pillow passes over some."""
+    parts = list(_png_parts(content, where))
+    kinds = [kind for kind, _ in parts]
+    first = kinds.index(b"IDAT") if b"IDAT" in kinds else 0
+    if kinds[0] != b"IHDR" or len(parts[0][1]) != 13 or not first:
+        raise ScopeRegError("it has no size, or no pixels", where=where, fix=_EXPORT_AGAIN)
+    promised = _png_bytes(parts[0][1], where)
+    packed, unpacker = b"".join(part for kind, part in parts if kind == b"IDAT"), zlib_ng.decompressobj()
+    try:
+        raw = unpacker.decompress(packed, promised + 1)
+        if len(raw) != promised or not unpacker.eof:
+            raise ValueError(f"{len(raw)} of {promised} bytes" if unpacker.eof else "they go on, or end too early")
+    except (ValueError, zlib_ng.error) as error:  # type: ignore[misc]
+        raise ScopeRegError(f"its pixels are damaged: {error}", where=where, fix=_EXPORT_AGAIN) from None
+    before = b"".join(_chunk(kind, part) for kind, part in parts[:first] if kind in (b"IHDR", b"PLTE", b"tRNS"))
+    return _PNG_MARK + before + _chunk(b"IDAT", zlib_ng.compress(raw, 0)) + _chunk(b"IEND", b"")
+
+
+def _png_parts(content: bytes, where: str) -> Iterator[tuple[bytes, memoryview]]:
+    """Kind and content of each part of a PNG up to its end mark, if its checksum is right."""
     at, whole = len(_PNG_MARK), memoryview(content)
     while at + 12 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, at)
         end = at + 12 + length
-        if end > len(content) or zlib.crc32(whole[at + 4 : end - 4]) != struct.unpack_from(">I", content, end - 4)[0]:
+        if (
+            end > len(content)
+            or zlib_ng.crc32(whole[at + 4 : end - 4]) != struct.unpack_from(">I", content, end - 4)[0]
+        ):
             break
+        yield kind, whole[at + 8 : end - 4]
         if kind == b"IEND":
             return
         at = end
     raise ScopeRegError("it is damaged or cut short: a checksum is wrong", where=where, fix=_EXPORT_AGAIN)
+
+
+def _png_bytes(head: memoryview, where: str) -> int:
+    """Bytes of the unpacked lines, each with one for its filter; an interlaced picture comes as seven smaller ones."""
+    width, height, bits, colours, packing, filters, interlaced = struct.unpack(">IIBBBBB", head)
+    samples = _PNG_SAMPLES.get(colours)
+    if samples is None or bits not in (1, 2, 4, 8, 16) or packing or filters or interlaced > 1 or not width * height:
+        raise ScopeRegError("its header is that of no PNG", where=where, fix=_EXPORT_AGAIN)
+    check_size((height, width), samples * bits / 8, where)
+    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    sizes = [(-(-(width - x) // step_x), -(-(height - y) // step_y)) for x, y, step_x, step_y in passes]
+    return sum(rows * (1 + -(-columns * samples * bits // 8)) for columns, rows in sizes if columns > 0 and rows > 0)
+
+
+def _chunk(kind: bytes, content: bytes | memoryview) -> bytes:
+    checksum = zlib_ng.crc32(content, zlib_ng.crc32(kind))
+    return b"".join((struct.pack(">I", len(content)), kind, content, struct.pack(">I", checksum)))
 
 
 def grey_pixels(image: Tensor) -> Pixels:
@@ -111,11 +155,9 @@ def png_bytes(pixels: Pixels) -> bytes:
     lines = pixels.reshape(height, -1)
     raw = np.concatenate([np.zeros((height, 1), np.uint8), lines], 1).tobytes()  # filter byte 0 before each line
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
     header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
-    return _PNG_MARK + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+    packed = zlib.compress(raw, 9)
+    return _PNG_MARK + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
 
 
 def data_uri(pixels: Pixels) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "options",
     "recipe",
     "register_network",
+    "usual_options",
 ]
 
 
@@ -85,6 +86,12 @@ def names() -> tuple[str, ...]:
 def options(name: str) -> tuple[str, ...]:
     """Options that `create` takes for a network."""
     return _free(_maker(name, {}))
+
+
+def usual_options(name: str) -> dict[str, Any]:
+    """The same with what each is where it is not given."""
+    parameters = inspect.signature(_maker(name, {})).parameters
+    return {key: parameters[key].default for key in options(name)}
 
 
 def create(name: str, **options: Any) -> nn.Module:

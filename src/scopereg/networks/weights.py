@@ -5,6 +5,7 @@ A file may hold only the weights that differ from those of another, its base: th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,25 @@ import torch
 from torch import nn
 
 from scopereg import networks
-from scopereg.errors import ScopeRegError
-from scopereg.io.tensors import read_tensors, write_tensors
+from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.io.records import USUAL, Record, parse_json
+from scopereg.io.tensors import read_header, read_tensors, write_tensors
 from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-1"
 SHIPPED = files("scopereg") / "weights"
+SUMS = "SHA256SUMS"  # beside the weights of the package, as `sha256sum -c` reads it
+_MADE_BY = "scopereg (networks.weights.save_network)"
+_FIX = "use weights that scopereg wrote, or make them again"
+_MOST_SIZES, _MOST_SIZE = 8, 4096
+_KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (float, int)),
+    str: ("a word", (str,)),
+    tuple: ("a list", (list,)),
+}
+_MOST = {"looks": 32, "steps": 64}  # decoding passes of SCoPE-Reg and steps of DreamReg: each costs a pass
 
 
 class Stored(NamedTuple):
@@ -86,7 +100,7 @@ def load_network(path: Path | str, device: torch.device | str = "cpu") -> nn.Mod
 
 def network_of(stored: Stored, path: Path | str) -> nn.Module:
     """The network of what was read from `path`."""
-    tensors, network = stored.tensors, networks.create(stored.network, **stored.options)
+    tensors, network = stored.tensors, _created(stored, path)
     wanted = network.state_dict()
     problems = [f"{key} is missing" for key in wanted.keys() - tensors.keys()]
     problems += [f"{key} is not part of it" for key in tensors.keys() - wanted.keys()]
@@ -101,32 +115,42 @@ def network_of(stored: Stored, path: Path | str) -> nn.Module:
             where=str(path),
             fix="use weights that this version of scopereg wrote, or install the version that wrote them",
         )
+    if any(value.is_meta for value in wanted.values()):
+        network = networks.create(stored.network, **stored.options)
     network.load_state_dict({key: value.to(wanted[key].dtype) for key, value in tensors.items()})
     return network.eval()
 
 
+def _created(stored: Stored, path: Path | str) -> nn.Module:
+    """The network; one that grows with its shape without memory, until that is known to be the file's."""
+    try:
+        with torch.device("meta" if "shape" in stored.options else torch.get_default_device()):
+            return networks.create(stored.network, **stored.options)
+    except ScopeRegError as error:
+        raise ScopeRegError(error.what, where=str(path), fix=error.fix) from None
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise ScopeRegError(
+            f"its options make no {stored.network}: {str(error).splitlines()[0]}", where=str(path), fix=_FIX
+        ) from None
+
+
 def read_facts(path: Path | str) -> dict[str, Any]:
     """What the header of a weights file says of its making."""
-    header, _ = _read(Path(path))
-    facts: dict[str, Any] = json.loads(header["facts"])
-    return facts
+    return _facts(_header_of(Path(path)), path)
 
 
 def read_base(path: Path | str) -> dict[str, str]:
     """Name and hash of the weights that a file builds on; empty where it holds all."""
-    header, _ = _read(Path(path))
-    base: dict[str, str] = json.loads(header.get("base", "{}"))
-    return base
+    return _base(_header_of(Path(path)), path)
 
 
 def read_stored(path: Path | str) -> Stored:
     """Everything that a file holds, with the weights of its base where it has one."""
     path = Path(path)
     header, own = _read(path)
-    base = json.loads(header.get("base", "{}"))
+    base = _base(header, path)
     tensors = {**_base_tensors(base, path), **own} if base else own
-    options, facts = (json.loads(header[key]) for key in ("options", "facts"))
-    return Stored(header["network"], options, facts, tensors, base, frozenset(own))
+    return Stored(_name(header, path), _options(header, path), _facts(header, path), tensors, base, frozenset(own))
 
 
 def shipped() -> tuple[str, ...]:
@@ -163,7 +187,13 @@ def _base_tensors(base: dict[str, str], path: Path) -> dict[str, torch.Tensor]:
                 where=str(path),
                 fix=f"put {beside.name} beside it, or adapt again (scopereg adapt)",
             )
-        tensors = read_stored(found).tensors
+        header, tensors = _read(found)
+    if _base(header, found):  # `save_changes` names the weights below all: a chain could be a ring
+        raise ScopeRegError(
+            f"it holds changes of {name}, which holds changes itself",
+            where=str(path),
+            fix="adapt again (scopereg adapt), which writes one file of both",
+        )
     if weights_sha256(tensors) != base["sha256"]:
         raise ScopeRegError(
             f"it holds changes of {name}, whose weights are others by now",
@@ -190,4 +220,83 @@ def _packed(value: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    return read_tensors(path, FORMAT, made_by="scopereg (networks.weights.save_network)")
+    _check_shipped(path)
+    return read_tensors(path, FORMAT, made_by=_MADE_BY)
+
+
+def _header_of(path: Path) -> dict[str, str]:
+    return read_header(path, FORMAT, made_by=_MADE_BY)
+
+
+def _check_shipped(path: Path) -> None:
+    """An error where weights of the package are not those that it came with; they hold no hash themselves."""
+    if path.parent != Path(str(SHIPPED)) or not path.is_file():
+        return
+    lines = (path.parent / SUMS).read_text(encoding="utf-8").splitlines()
+    known = {name: digest for digest, name in map(str.split, lines)}
+    if known.get(path.name) not in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
+        raise ScopeRegError(
+            "it is damaged: it is not the file that the package came with",
+            where=str(path),
+            fix="install scopereg again",
+        )
+
+
+# what the header says, each part by its kind and within limits
+
+
+def _name(header: dict[str, str], path: Path) -> str:
+    name = Record(header, str(path), _FIX).text("network", most=200)
+    if name not in networks.names():
+        raise ScopeRegError(
+            f"it holds a {name!r}, which is no network here{did_you_mean(name, networks.names())}",
+            where=str(path),
+            fix="install the version that has it, or register it first (networks.register_network)",
+        )
+    return name
+
+
+def _options(header: dict[str, str], path: Path) -> dict[str, Any]:
+    """Options of the network, each of the kind that it has there and no larger than any network is."""
+    options, usual = _part(header, "options", path), networks.usual_options(_name(header, path))
+    for key, value in options.values.items():
+        sizes, most = value if isinstance(value, list) else [value], _MOST.get(key, _MOST_SIZE)
+        good = len(sizes) <= _MOST_SIZES and all(isinstance(size, str | bool | int | float) for size in sizes)
+        if not good or any(isinstance(size, int | float) and abs(size) > most for size in sizes):
+            raise options.wrong(key, f"a size, number or word of a network (at most {most})")
+        wanted, kinds = _KINDS.get(type(usual.get(key)), ("", (type(value),)))
+        if type(value) not in kinds:
+            raise options.wrong(key, f"{wanted}, as {usual[key]!r} is")
+    return dict(options.values)
+
+
+def _facts(header: dict[str, str], path: Path | str) -> dict[str, Any]:
+    facts = _part(header, "facts", path)
+    if facts.has("spacing_mm"):
+        facts.number("spacing_mm", 1e-6, 1e3)
+    for key in ("shape", "window"):
+        if facts.has(key) and not all(n == int(n) and 0 < n <= _MOST_SIZE for n in facts.numbers(key, 3)):
+            raise facts.wrong(key, "three sizes in voxels")
+    for key in ("minutes", "minutes_before"):
+        if facts.has(key):
+            facts.number(key, 0)
+    if facts.has("settings"):
+        settings = facts.record("settings")
+        if settings.has("magnitude"):
+            settings.number("magnitude", 0, _MOST_SIZE)
+        if settings.has("base"):
+            settings.text("base")
+    return dict(facts.values)
+
+
+def _base(header: dict[str, str], path: Path | str) -> dict[str, str]:
+    if "base" not in header:
+        return {}
+    base = _part(header, "base", path)
+    return {"name": base.text("name", most=4096), "sha256": base.text("sha256", most=64)} if base.values else {}
+
+
+def _part(header: dict[str, str], key: str, path: Path | str) -> Record:
+    """A part of the header, which is JSON within JSON."""
+    text = Record(header, str(path), _FIX).text(key, most=USUAL.size)
+    return Record.of(parse_json(text, f"{path}: {key}", _FIX, finite=False), f"{path}: {key}", _FIX)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
+from scopereg.io.records import MIB, Limits, Record, read_json
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict
 from scopereg.registration.grey import GREY
@@ -27,7 +27,9 @@ NETWORK, REFINED = "network", "refined"
 STAGES: tuple[Stage, ...] = (NETWORK, REFINED)  # that every calibration has
 BEYOND = 1.1  # times the largest offset of the calibration: errors take poses a little farther out
 Judged = TypeVar("Judged", Verdict, Result)
-_LISTS = ("centre", "scale", "weights")
+_LIMITS = Limits(4 * MIB, 20, 200_000)
+_MOST = 1e6  # of a number in a file: none that was ever fitted comes near
+_FIX = "make it again with scopereg calibrate, or remove the file"
 
 
 @dataclass(frozen=True)
@@ -121,22 +123,27 @@ def fingerprint(network: nn.Module) -> str:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """A calibration from its file."""
+    """A calibration from its file, every value checked."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r}")
-        made = {name: _error_model(facts) for name, facts in content["gauges"].items()}
+        content = Record.of(read_json(path, _FIX, limits=_LIMITS), str(path), _FIX)
+        content.text("format", choices=(FORMAT,))
+        models = content.record("gauges")
+        made = {name: _error_model(models.record(name)) for name in models.values}
         missing = {key(stage, agreement) for stage in STAGES for agreement in (False, True)} - made.keys()
         if missing:
-            raise ValueError(f"no error model {', '.join(sorted(missing))}")
-        return Calibration(str(content["model"]), dict(content["made_on"]), made)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ScopeRegError(
-            f"it is no calibration of this version: {error!r}",
-            where=str(path),
-            fix="make it again with scopereg calibrate, or remove the file",
-        ) from None
+            raise ScopeRegError(f"no error model {', '.join(sorted(missing))}", where=str(path), fix=_FIX)
+        return Calibration(content.text("model"), _made_on(content.record("made_on")), made)
+    except ScopeRegError as error:
+        what = f"it is no calibration of this version: {error.what}"
+        raise ScopeRegError(what, where=error.where, fix=_FIX) from None
+
+
+def _made_on(facts: Record) -> dict[str, Any]:
+    if facts.has("magnitude"):
+        facts.number("magnitude", 0, _MOST)
+    for part in facts.list("parts") if facts.has("parts") else ():
+        Record.of(part, f"{facts.where}: parts", facts.fix)
+    return dict(facts.values)
 
 
 def _without_features(made: ErrorModel) -> dict[str, Any]:
@@ -145,26 +152,30 @@ def _without_features(made: ErrorModel) -> dict[str, Any]:
     return facts
 
 
-def _error_model(facts: dict[str, Any]) -> ErrorModel:
+def _error_model(facts: Record) -> ErrorModel:
     """From a file, which calls quality features signs and error models gauges."""
-    features = tuple(str(name) for name in facts["signs"])
+    features = tuple(facts.list("signs"))
     if features not in (features_of(False), features_of(True)):
-        raise ValueError(f"signs {features}")
-    columns = {name: _numbers(facts[name]) for name in _LISTS}
-    if any(len(values) != len(features) for values in columns.values()) or min(columns["scale"]) <= 0:
-        raise ValueError("its lists do not fit together")
-    scores = _numbers(facts["scores"])
+        raise facts.wrong("signs", "the quality features of this version")
+    columns = {name: _numbers(facts, name, len(features)) for name in ("centre", "scale", "weights")}
+    scores, limits = _numbers(facts, "scores"), facts.record("limits")
+    if min(columns["scale"]) <= 0:
+        raise facts.wrong("scale", "a list of positive numbers")
     if not scores or list(scores) != sorted(scores) or scores[0] < 0:
-        raise ValueError("its scores are not in order")
-    limits = {str(name): float(value) for name, value in facts["limits"].items()}
-    if limits.keys() != {name for name in features if name in WORSE}:
-        raise ValueError(f"limits of {sorted(limits)}")
-    offset, *_ = _numbers([facts["offset"], *limits.values()])
-    return ErrorModel(features, **columns, offset=offset, scores=scores, limits=limits)
+        raise facts.wrong("scores", "a list of rising numbers from 0 on")
+    if limits.values.keys() != {name for name in features if name in WORSE}:
+        raise facts.wrong("limits", "one for each feature that can be bad")
+    return ErrorModel(
+        features,
+        **columns,
+        offset=facts.number("offset", -_MOST, _MOST),
+        scores=scores,
+        limits={name: limits.number(name, -_MOST, _MOST) for name in limits.values},
+    )
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
-    numbers = tuple(float(value) for value in values)
-    if not all(math.isfinite(number) for number in numbers):
-        raise ValueError("a number is not finite")
+def _numbers(facts: Record, name: str, count: int | None = None) -> tuple[float, ...]:
+    numbers = facts.numbers(name, count)
+    if any(abs(number) > _MOST for number in numbers):
+        raise facts.wrong(name, f"a list of numbers up to {_MOST:g}")
     return numbers

@@ -53,6 +53,7 @@ _MOST_SCORES = 200
 _RIDGE = 1.0
 _LEAST_MM = 0.01  # error whose logarithm is taken
 _MOST_MM = 1000.0  # stated: out of distribution, features lie far beyond what the regression knows
+_FEWEST_MM = 1e-6  # stated
 _TAIL = 0.1  # share of frames beyond the usual range of a feature
 
 
@@ -144,7 +145,9 @@ class ErrorModel:
         """The error to expect."""
         rows = zip(features, self.centre, self.scale, self.weights, strict=True)
         log_mm = self.offset + sum((value - centre) / scale * weight for value, centre, scale, weight in rows)
-        return math.exp(min(log_mm, math.log(_MOST_MM))) if not math.isnan(log_mm) else _MOST_MM
+        if math.isnan(log_mm):
+            return _MOST_MM
+        return math.exp(max(math.log(_FEWEST_MM), min(log_mm, math.log(_MOST_MM))))
 
     def judge(self, features: Sequence[float]) -> Verdict:
         """The verdict on a frame with these features."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -104,6 +105,13 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.registrar.name}, {' x '.join(map(str, self.volume.shape))} voxels)"
 
+    def __reduce__(self) -> Any:
+        raise ScopeRegError(
+            "a session stays in its process",
+            where="Session",
+            fix="send the volume, and prepare it in the other process",
+        )
+
     def close(self) -> None:
         """Give the memory back. A closed session registers nothing."""
         self.closed = True
@@ -111,7 +119,19 @@ class Session:
         self._examined.clear()
         self._quality = self.prepared = None
         self._reference = self._reference.new_empty(0)
-        self._locate = self._locate_from = _closed
+        self._locate = self._locate_from = _not_encoded
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Whatever needs the volume: it says that the session is closed, also where a thread closes it meanwhile."""
+        if self.closed:
+            raise _closed()
+        try:
+            yield
+        except Exception:
+            if self.closed:
+                raise _closed() from None
+            raise
 
     def register(self, frame: Frame) -> Result:
         """`ImageToVolume` of a frame. Its size, spacing and grey values may be others than the volume's."""
@@ -149,7 +169,8 @@ class Session:
         grid = frame_on_grid(frame, self.volume)
         image = unit_range(grid.array).float().to(self._reference.device)
         ready = time.perf_counter()
-        found = self._find_from(image, starts(options, room_voxels), options.looks)
+        with self._in_use():
+            found = self._find_from(image, starts(options, room_voxels), options.looks)
         timings = {"image": (ready - begin) * 1e3, "network": (time.perf_counter() - ready) * 1e3}
         best: list[Result] = []
         for row in found.similarity.nan_to_num(-1.0).argsort(descending=True).tolist():
@@ -177,20 +198,18 @@ class Session:
 
     def locate(self, images: Tensor) -> HostPoses:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
-        if self.closed:
-            _closed(images)
-        packed = self._pipe(images.float().cpu())[0] if self._recorded else self._find(images)[0].cpu()
-        return self._unpack(packed, torch.empty(len(packed), 0))
+        with self._in_use():
+            packed = self._pipe(images.float().cpu())[0] if self._recorded else self._find(images)[0].cpu()
+            return self._unpack(packed, torch.empty(len(packed), 0))
 
     def examine(self, images: Tensor) -> HostPoses:
         """As `locate`, and what tells how good the poses are."""
-        if self.closed:
-            _closed(images)
-        self._prepare_features()
-        if self._recorded:
-            return self._unpack(*self._examined(images.float().cpu()))
-        packed, features = self._find_features(images.float().to(self._reference.device))
-        return self._unpack(packed.cpu(), features.cpu())
+        with self._in_use():
+            self._prepare_features()
+            if self._recorded:
+                return self._unpack(*self._examined(images.float().cpu()))
+            packed, features = self._find_features(images.float().to(self._reference.device))
+            return self._unpack(packed.cpu(), features.cpu())
 
     def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
         """A result of this session whose pose was refined, with a verdict on the refined pose.
@@ -211,9 +230,10 @@ class Session:
 
     def features_at(self, images: Tensor, poses: VoxelPoses) -> Tensor:
         """The quality features (B, 2) of images (B, H, W) that change with the pose, on the host."""
-        quality, device = self._prepare_features(), self._reference.device
-        where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
-        return quality.at_poses(images.float().to(device), where).cpu()
+        with self._in_use():
+            quality, device = self._prepare_features(), self._reference.device
+            where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
+            return quality.at_poses(images.float().to(device), where).cpu()
 
     def _prepare_features(self) -> QualityFeatures:
         if self.registrar.streaming is None:
@@ -292,8 +312,8 @@ def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:
     return network(images, volumes)
 
 
-def _closed(*_: Any) -> Any:
-    raise ScopeRegError("the session is closed", where="Session", fix="prepare the volume again")
+def _closed() -> ScopeRegError:
+    return ScopeRegError("the session is closed", where="Session", fix="prepare the volume again")
 
 
 def _not_encoded(*_: Any) -> Any:

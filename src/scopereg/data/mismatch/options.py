@@ -42,7 +42,7 @@ class MismatchOptions:
 
 @dataclass(frozen=True)
 class FanOptions:
-    """What part of the image a probe at its top sees; lengths are shares of the image's height unless noted."""
+    """Part of the image that a probe at its top sees; lengths are shares of the image's height unless noted."""
 
     full_chance: float = 0.25
     """Probability of a frame without a fan: a linear probe, or an image cropped inside the fan."""

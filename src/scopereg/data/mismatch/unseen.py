@@ -81,7 +81,7 @@ def apply_unseen(
 
 
 def _choose(families: Sequence[str], draw: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Which frames (B, 1, 1) have each family: a frame has one for sure and some of the others."""
+    """Frames (B, 1, 1) that have each family: a frame has one for sure and some of the others."""
     sure = torch.floor(draw["sure"] * len(families))
     return {name: (draw[name] < _CHANCE) | (sure == number) for number, name in enumerate(families)}
 

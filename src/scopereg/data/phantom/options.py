@@ -12,7 +12,7 @@ _MAX_FAN_CHANGE = 0.5  # relative; beyond it no fan is left in the image
 
 @dataclass(frozen=True)
 class AcquisitionOptions:
-    """What is drawn anew for each frame. A range of 0 keeps what the volume was acquired with.
+    """Ranges of all that is drawn anew for each frame. A range of 0 keeps what the volume was acquired with.
 
     All are half-widths of uniform draws around the volume's own setting unless said otherwise.
     """

@@ -59,7 +59,7 @@ class Phantom:
 
     @property
     def device(self) -> torch.device:
-        """Where the phantom lives and where frames are made."""
+        """Device that the phantom is on and frames are made on."""
         return self.speckle.device
 
     def acquire(

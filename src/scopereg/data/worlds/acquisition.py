@@ -30,7 +30,7 @@ _LEAST_SPAN = 0.15  # grey values between them, or noise would fill a flat volum
 
 
 class GreyMap(NamedTuple):
-    """How a scanner turns echo into grey, a number for each world or frame (B,)."""
+    """Settings by which a scanner turns echo into grey, a number for each world or frame (B,)."""
 
     contrast: Tensor  # of the speckle, 1 for a single view
     dynamic_range_db: Tensor

@@ -19,7 +19,7 @@ _CONTROL = (4, 4)  # nodes of the displacement within the plane, y x
 
 @dataclass(frozen=True)
 class Motion:
-    """How the worlds (n) of a batch move."""
+    """Motion of the worlds (n) of a batch."""
 
     moving: Bool[Tensor, " n"]
     points: Float[Tensor, "n z y x 3"]  # where the tissue at the nodes of the maps comes from, centred voxels x, y, z

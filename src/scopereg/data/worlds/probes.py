@@ -31,7 +31,7 @@ class Probes(NamedTuple):
     full: Bool[Tensor, "b 1 1"]  # images that show the whole rectangle all the same
 
     def rays(self) -> Rays:
-        """Where every pixel lies as seen from the probe."""
+        """Place of every pixel as seen from the probe."""
         height, _ = self.shape
         x, y = (plane_points(self.shape, device=self.full.device) / height).unbind(-1)
         angle, depth = self.fan.locate(x[None], y[None])
@@ -39,7 +39,7 @@ class Probes(NamedTuple):
         return Rays(angle, (depth + 1) / 2, inside | self.full)
 
     def losses_db(self, attenuation_db: Float[Tensor, "b c h w"], rays: Rays) -> Float[Tensor, "b c h w"]:
-        """What beams have lost on their way to every pixel, from losses per pixel of depth.
+        """Loss of beams on their way to every pixel, from losses per pixel of depth.
 
         Summed along rays. Pixels beyond the fan take the value of its border.
         """

@@ -44,7 +44,7 @@ class WorldRanges:
     label_width: Range = (6.0, 36.0)
     """Correlation length of the fields whose largest one is the tissue."""
     label_sharpness: Range = (5.0, 30.0)
-    """How abruptly tissues meet."""
+    """Sharpness of the borders between tissues."""
     label_chance: Range = (0.35, 1.0)
     """Probability that a tissue occurs at all; two always do."""
     label_echo_db: Range = (-26.0, 0.0)
@@ -60,19 +60,19 @@ class WorldRanges:
     slow_chance: float = 0.3
     """Probability that the third axis is time: everything changes slowly along it."""
     slow_factor: Range = (1.25, 2.5)
-    """How much slower; at most as a heart beats, so that planes differ and the depth of a frame can be found."""
+    """Factor by which they do; at most about as slowly as a heart beats, so that the depth of a frame can be found."""
     moving_chance: float = 0.15
     """Probability that the third axis is time and every plane shows one section of tissue, which moves."""
     motion: Range = (3.0, 10.0)
-    """How far it moves within the plane at the height of a beat, root mean square over a smooth field."""
+    """Distance that it moves within the plane at the height of a beat, root mean square over a smooth field."""
     motion_period: Range = (40.0, 120.0)
     """Planes from one beat to the next."""
     motion_drift: Range = (0.05, 0.3)
-    """How far tissue passes through the plane, for each plane."""
+    """Distance that tissue passes through the plane, for each plane."""
     lasting_speckle_chance: float = 0.5
     """Probability that speckle moves with such tissue instead of being new in every plane."""
     lasting_speckle_width: Range = (2.0, 10.0)
-    """How many times longer it then lasts than the point spread along z."""
+    """Factor by which it then lasts longer than the point spread along z."""
 
     # Texture within tissues.
     fine_width: Range = (1.4, 5.0)
@@ -128,7 +128,7 @@ class WorldRanges:
     compounded_chance: float = 0.4
     """Probability that the volume's speckle is averaged over many views."""
     compounded: Range = (0.25, 0.7)
-    """What is left of its contrast then."""
+    """Share of its contrast that is left then."""
     dynamic_range_db: Range = (38.0, 70.0)
     gain_db: Range = (4.0, 16.0)
     smoothing: float = 0.9

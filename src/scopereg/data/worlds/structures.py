@@ -66,7 +66,7 @@ def add_bodies(tissue: Tissue, fields: Fields, ranges: WorldRanges, draws: Draws
 
 
 def body_level(box: Box, ranges: WorldRanges, draws: Draws, warp: Float[Tensor, "n z y x"]) -> Float[Tensor, "n z y x"]:
-    """How deep every node lies within an ellipsoid, in voxels; negative outside."""
+    """Depth of every node within an ellipsoid, in voxels; negative outside."""
     flat, device = draws.with_axes(0), draws.device
     radius = flat.log_uniform(ranges.body_radius, 1)  # (n, 1)
     radii = radius * flat.log_uniform(ranges.body_aspect, 3)

@@ -72,7 +72,7 @@ class Anatomy(ABC):
 
     @abstractmethod
     def tissue(self, x: Tensor, y: Tensor, z: Tensor, depth_mm: Tensor) -> Tissue:
-        """What the beam meets at points whose coordinates broadcast.
+        """Tissue that the beam meets at points whose coordinates broadcast.
 
         `depth_mm` is their distance from the face of the probe that is looking: skin, wall and coupling fluid lie
         against that probe, wherever it stands. Fixed in the patient they would show where the volume's probe stood.
