@@ -2,7 +2,10 @@
 #   docker build -t scopereg .
 #   docker build -t scopereg:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
 #   mkdir -p out && docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/out:/data/out" scopereg demo
-FROM python:3.11-slim
+# The base by its digest, which a registry tells (docker buildx imagetools inspect python:3.11-slim), pins every byte of it:
+#   docker build --build-arg BASE=python:3.11-slim@sha256:... .
+ARG BASE=python:3.11-slim
+FROM $BASE
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG EXTRAS=eval,cpu

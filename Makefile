@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 # Without bytecode: what is imported is compiled then, the rest of a gigabyte never.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
-.PHONY: demo test lint browser fuzz docs clean
+.PHONY: demo test lint browser fuzz wheel audit pins docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
@@ -36,6 +36,25 @@ browser:
 # An hour of coverage-guided fuzzing of all readers (Linux): FUZZ_ARGS='nrrd dicom --seconds 60'.
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzzing/fuzz.py --seconds 3600 $(FUZZ_ARGS)
+
+# The wheel, and beside it the bill of what its users install with it (CycloneDX), with versions and hashes of the pins.
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	$(INSTALL) cyclonedx-bom
+	version=$$($(BIN)/python -c 'import scopereg; print(scopereg.__version__)') && \
+	sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > dist/pyproject.toml && \
+	$(BIN)/python .ci/pins.py --of all | $(BIN)/cyclonedx-py requirements --pyproject dist/pyproject.toml \
+	  --output-format JSON --output-file "dist/scopereg-$$version.cdx.json" -
+	rm dist/pyproject.toml
+
+# Known vulnerabilities of the pins; asks the service of PyPI.
+audit: $(VENV)/.dev
+	$(INSTALL) pip-audit
+	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints-hashes.txt
+
+# Anew after a change of pyproject.toml or constraints.txt; needs the index.
+pins: $(VENV)/.dev
+	$(BIN)/python .ci/pins.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py

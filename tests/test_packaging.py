@@ -163,3 +163,16 @@ def test_the_doctor_asks_for_what_the_package_declares() -> None:
     assert {re.split("[<>=]", line)[0].lower() for line in project["dependencies"]} == {name.lower() for name in CORE}
     assert {extra: names[extra] for extra in EXTRAS} == {extra: set(found) for extra, found in EXTRAS.items()}
     assert names["all"] == {f"scopereg[{','.join(EXTRAS)}]"}
+
+
+def test_pins_with_hashes_are_those_without() -> None:
+    """After a change of constraints.txt: make pins."""
+    pins = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    hashed = (ROOT / "constraints-hashes.txt").read_text()
+    blocks = re.findall(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", hashed, re.MULTILINE)
+    known = {name: version for name, version, _ in blocks}
+    assert len(known) == len(re.findall(r"^[^#\s]", hashed, re.MULTILINE))  # none without a hash
+    wanted = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins}
+    assert {name: known.get(name) for name in wanted if name != "itk-elastix"} == {
+        name: version for name, version in wanted.items() if name != "itk-elastix"
+    }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +335,46 @@ def test_logging_of_the_program_is_left_alone(tmp_path: Path) -> None:
         assert handler.stream is not None
         assert not handler.stream.closed
     handler.close()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="the system does not tell which processes there are")
+def test_while_an_upload_is_judged_all_else_goes_on_and_a_killed_child_is_an_error(
+    served: Served, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "io" / "apart"))
+    monkeypatch.setattr(volumes, "_CHILD", "hostile:sleep")
+    answers: list[tuple[int, bytes]] = []
+
+    def upload() -> None:
+        status, _, body = served.ask("/api/volume?name=a.nii.gz", method="POST", body=file.read_bytes())
+        answers.append((status, body))
+
+    def children() -> list[int]:
+        found = [Path(path).parent for path in Path("/proc").glob("[0-9]*/status")]
+        own = []
+        for process in found:
+            with suppress(OSError):
+                if f"\nPPid:\t{os.getpid()}\n" in (process / "status").read_text():
+                    own += [int(process.name)] if b"io.apart" in (process / "cmdline").read_bytes() else []
+        return own
+
+    before = set(children())
+    thread = threading.Thread(target=upload)
+    thread.start()
+    assert wait_until(lambda: bool(set(children()) - before))
+    assert wait_until(served.show._preparing.locked)
+    with served.page() as page:
+        for _ in range(3):
+            begin_s = time.monotonic()
+            assert next_message(page, "update")["number"] > 0
+            assert served.ask("/api/state")[0] == 200
+            assert time.monotonic() < begin_s + 3
+    assert not answers
+    for child in set(children()) - before:
+        os.kill(child, signal.SIGKILL)
+    thread.join(20)
+    (status, body) = answers[0]
+    assert status == 422
+    assert "ended by signal 9" in error_of(body)["what"]
+    assert served.is_alive()
+    assert not served.show._preparing.locked()

@@ -143,3 +143,15 @@ def test_a_page_that_is_gone_without_a_word_ends_with_a_ping(quick: Served) -> N
         page.recv(20.0)
         time.sleep(1.5)
         assert quick.web.site.hub.page_count == 1
+
+
+def test_who_breaks_the_rules_is_cut_off_and_no_traceback_is_logged(
+    quick: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvicorn answers 400 with a text, which nothing may have that was asked for by HEAD."""
+    bad = f"HEAD / HTTP/1.1\r\nHost: {quick.host}\r\nTransfer-Encoding: chunked\r\n\r\nno chunk at all\r\n".encode()
+    with peers(quick, 3, bad) as breaking:
+        assert all(ends(peer, 10.0) for peer in breaking)
+    assert wait_until(lambda: quick.show.counters["cut_off"] == 3)
+    assert not caplog.records
+    assert quick.is_alive()

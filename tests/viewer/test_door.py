@@ -73,7 +73,7 @@ def test_a_link_that_a_person_opens_leads_on_without_the_token(guarded: Served) 
 def test_a_person_without_the_token_is_told_in_words(guarded: Served) -> None:
     status, headers, body = guarded.ask("/", headers={"Accept": "text/html,*/*"})
     assert (status, headers["content-type"]) == (401, "text/html; charset=utf-8")
-    assert b"open the link that it printed" in body
+    assert b"use the link that scopereg prints" in body
     assert "set-cookie" not in headers
 
 

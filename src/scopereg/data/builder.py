@@ -116,7 +116,8 @@ def _make(
         job = Job(plan.load, plan.root, rows, plan.volumes_per_case)
         records, bad = _work(plan, job, journal, workers, progress)
         if len(bad) == 1 and not skip_bad:
-            raise next(iter(bad.values()))
+            (error,) = bad.values()
+            raise ScopeRegError(error.what, where=error.where, fix=f"{error.fix}; or leave it out (skip_bad=True)")
         outcome = settle(plan, records, {name: error.what for name, error in bad.items()}, skip_bad)
         given = None if splits is None else read_folds(splits, outcome.patients, may_name_others=skip_bad)
         _finish(plan, outcome, rows, making, given)

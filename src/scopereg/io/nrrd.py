@@ -177,10 +177,11 @@ def _fields(file: IO[bytes], path: Path) -> TextFields:
     return fields
 
 
-def _per_axis(fields: TextFields, name: str, count: int, *, quoted: bool = False) -> list[str] | None:
+def _per_axis(fields: TextFields, name: str, count: int) -> list[str] | None:
+    """Words of a field, one for each axis."""
     if name not in fields:
         return None
-    words = _QUOTED.findall(fields[name]) if quoted else fields[name].split()
+    words = fields[name].split()
     if len(words) != count:
         raise fields.error(f"{name!r} of its header holds {len(words)} entries for {count} axes")
     return [word.lower() for word in words]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -117,7 +118,11 @@ class _Http(_Patient, H11Protocol):
         self.room.enter(self, address_of(transport))
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except h11.ProtocolError as error:  # in the middle of an answer: nothing can be said any more
+            self.cut_off(f"it speaks no HTTP: {error}")
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             self._work()
 

@@ -67,7 +67,12 @@ class Door:
         if not self._knows(visitor.host):
             return Refusal(421, "refused_hosts", "this server has another name", "use the address that it printed")
         if self.token is not None and not self._has_token(visitor):
-            return Refusal(401, "refused_tokens", "the token is missing or wrong", "open the link that it printed")
+            return Refusal(
+                401,
+                "refused_tokens",
+                "the token is missing or wrong",
+                "use the link that scopereg prints when it starts",
+            )
         if visitor.changes and not self._is_own(visitor.origin, visitor.host):
             return Refusal(403, "refused_origins", "the request comes from another site", "use the page of this server")
         return None
