@@ -11,9 +11,12 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from rich.console import Console
 from serving import next_message, serve
 from websockets.sync.client import connect
 
+from scopereg.commands.page import open_page
+from scopereg.commands.shared import PageOptions
 from scopereg.errors import ScopeRegError
 from scopereg.viewer.certificate import Certificate, read_certificate
 from scopereg.viewer.connections import Limits
@@ -118,3 +121,17 @@ def test_a_certificate_of_another_time_is_refused(tmp_path: Path, begin: str, en
     openssl("ca", *config, *times, "-keyfile", key, "-in", request, "-out", certificate)
     with pytest.raises(ScopeRegError, match=f"the certificate {word}"):
         read_certificate(certificate, key)
+
+
+def test_the_verbs_take_a_pair_and_say_https(
+    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with serve(tmp_path) as served:
+        options = PageOptions(host="0.0.0.0", port=0, open=False, tls=pair)
+        with open_page(options, served.show, console) as web:
+            said = capsys.readouterr().out
+            assert said.startswith(f"viewer  https://{web.url.split('//')[1]}")
+            assert "nothing is encrypted" not in said
+    with pytest.raises(ScopeRegError, match="the certificate cannot be read"):
+        open_page(PageOptions(tls=(tmp_path / "a", tmp_path / "b")), served.show, console)

@@ -17,7 +17,7 @@ from scopereg.data.dataset import Dataset, Shape, check_volume
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, centred_start, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
-from scopereg.io.dicom.header import is_dicom
+from scopereg.io.dicom.header import says_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
 from scopereg.io.formats import ImageFile, ImageHeader, check_stated
 from scopereg.io.read_image import ending_of, endings, read_header, read_image
@@ -163,7 +163,7 @@ def _series_of(folder: Path) -> dict[str, tuple[Path, ...]]:
     try:
         return {key: tuple(file.path for file in files) for key, files in find_series(folder).items()}
     except ScopeRegError:
-        return {"": tuple(path for path in sorted(folder.iterdir()) if path.is_file() and is_dicom(path))}
+        return {"": tuple(path for path in sorted(folder.iterdir()) if path.is_file() and says_dicom(path))}
 
 
 def _stem(path: Path) -> str:

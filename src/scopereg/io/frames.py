@@ -14,7 +14,7 @@ from scopereg.geometry import Pose
 from scopereg.images import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.frames import read_dicom_cine
-from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
+from scopereg.io.dicom.header import says_dicom
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.pictures import read_picture
@@ -59,7 +59,7 @@ def read_cine(
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise ScopeRegError(what, where=str(path), fix="pass the file of a frame or a cine")
     name = path.name.lower()
-    if is_dicom(path) or name.endswith(DICOM_ENDINGS):
+    if says_dicom(path):
         return read_dicom_cine(path, spacing_mm=spacing_mm, region=region)
     if name.endswith(PICTURES):
         return _read_picture(path, spacing_mm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ _EXPORT_AGAIN = "copy or export it again"
 
 def read_picture(path: Path) -> npt.NDArray[Any]:
     """Pixels (pages, H, W), colours last, of a PNG, JPEG, BMP or TIFF file; decoded in a child process."""
-    content = _content(path)
-    if content.startswith(_PNG_MARK):
-        content = _unpacked_png(content, str(path))
+    size, is_png = _look_at(path)
+    content = _unpacked_png(path.read_bytes(), str(path)) if is_png else path
     most = largest_bytes()
-    allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=8.0 + len(content) / 2**20)
+    allowance = Allowance(memory=2**28 + 2 * most, answer=most, seconds=8.0 + size / 2**20)
     try:
         (pixels,) = read_apart(_CHILD, content, str(path), allowance, ending=path.suffix.lower()).arrays
     except ScopeRegError as error:
@@ -44,10 +43,13 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
     return pixels
 
 
-def _content(path: Path) -> bytes:
+def _look_at(path: Path) -> tuple[int, bool]:
+    """Bytes of a file within the limit, and whether it is a PNG."""
     try:
-        check_size((path.stat().st_size,), 1, str(path), in_use=False)
-        return path.read_bytes()
+        size = path.stat().st_size
+        check_size((size,), 1, str(path), in_use=False)
+        with path.open("rb") as file:
+            return size, file.read(len(_PNG_MARK)) == _PNG_MARK
     except OSError as error:
         raise ScopeRegError(
             f"it cannot be read: {error.strerror or error}", where=str(path), fix=_EXPORT_AGAIN
@@ -69,8 +71,8 @@ def _unpacked_png(content: bytes, where: str) -> bytes:
             raise ValueError(f"{len(raw)} of {promised} bytes" if unpacker.eof else "they go on, or end too early")
     except (ValueError, zlib_ng.error) as error:  # type: ignore[misc]
         raise ScopeRegError(f"its pixels are damaged: {error}", where=where, fix=_EXPORT_AGAIN) from None
-    before = b"".join(_chunk(kind, part) for kind, part in parts[:first] if kind in (b"IHDR", b"PLTE", b"tRNS"))
-    return _PNG_MARK + before + _chunk(b"IDAT", zlib_ng.compress(raw, 0)) + _chunk(b"IEND", b"")
+    kept = [(kind, part) for kind, part in parts[:first] if kind in (b"IHDR", b"PLTE", b"tRNS")]
+    return _png((*kept, (b"IDAT", zlib_ng.compress(raw, 0))))
 
 
 def _png_parts(content: bytes, where: str) -> Iterator[tuple[bytes, memoryview]]:
@@ -103,9 +105,13 @@ def _png_bytes(head: memoryview, where: str) -> int:
     return sum(rows * (1 + -(-columns * samples * bits // 8)) for columns, rows in sizes if columns > 0 and rows > 0)
 
 
-def _chunk(kind: bytes, content: bytes | memoryview) -> bytes:
-    checksum = zlib_ng.crc32(content, zlib_ng.crc32(kind))
-    return b"".join((struct.pack(">I", len(content)), kind, content, struct.pack(">I", checksum)))
+def _png(parts: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
+    """A PNG file of parts, each with its length and checksum."""
+    pieces: list[bytes | memoryview] = [_PNG_MARK]
+    for kind, content in (*parts, (b"IEND", b"")):
+        checksum = zlib_ng.crc32(content, zlib_ng.crc32(kind))
+        pieces += [struct.pack(">I", len(content)), kind, content, struct.pack(">I", checksum)]
+    return b"".join(pieces)
 
 
 def grey_pixels(image: Tensor) -> Pixels:
@@ -156,8 +162,7 @@ def png_bytes(pixels: Pixels) -> bytes:
     raw = np.concatenate([np.zeros((height, 1), np.uint8), lines], 1).tobytes()  # filter byte 0 before each line
 
     header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
-    packed = zlib.compress(raw, 9)
-    return _PNG_MARK + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return _png(((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9))))
 
 
 def data_uri(pixels: Pixels) -> str:

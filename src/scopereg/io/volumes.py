@@ -13,7 +13,7 @@ import torch
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume, as_sizes
 from scopereg.io.apart import Allowance, read_apart
-from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
+from scopereg.io.dicom.header import says_dicom
 from scopereg.io.dicom.volumes import read_dicom_series, read_enhanced
 from scopereg.io.formats import ImageFile, ImageHeader, checked_grid
 from scopereg.io.grey import grey_values
@@ -45,7 +45,7 @@ def read_volume(
     path = Path(path)
     if not path.exists():
         raise ScopeRegError("there is no such file or folder", where=str(path), fix="check the name and the folder")
-    dicom = path.is_dir() or is_dicom(path) or path.name.lower().endswith(DICOM_ENDINGS)
+    dicom = path.is_dir() or says_dicom(path)
     if dicom and spacing_mm is not None:
         raise ScopeRegError("DICOM states the size of its voxels", where="read_volume(spacing_mm)", fix="leave it out")
     if series is not None and not path.is_dir():

@@ -50,6 +50,11 @@ def is_dicom(path: Path) -> bool:
         return False
 
 
+def says_dicom(path: Path) -> bool:
+    """Whether a file is to be read as DICOM: by its beginning, or by its name, which a damaged one still has."""
+    return path.name.lower().endswith(DICOM_ENDINGS) or is_dicom(path)
+
+
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
     """Whatever pydicom stumbles over in the block, as an error that names the file.

@@ -18,16 +18,15 @@ from pydicom.uid import UID
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.header import (
-    DICOM_ENDINGS,
     frame_count,
     identifiers,
-    is_dicom,
     number,
     numbers,
     pixel_spacing_mm,
     place_mm,
     read_dataset,
     reading,
+    says_dicom,
 )
 from scopereg.io.dicom.pixels import StoredPixels, layout_of
 from scopereg.io.formats import ImageFile
@@ -154,7 +153,7 @@ def find_series(folder: Path) -> dict[str, list[_File]]:
     """Files with images of each series in a folder, by the series' identifier."""
     found: dict[str, list[_File]] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and (is_dicom(path) or path.name.lower().endswith(DICOM_ENDINGS)):
+        if path.is_file() and says_dicom(path):
             header = read_dataset(path, pixels=False)
             with reading(path):
                 if number(header, "Rows"):
