@@ -25,7 +25,8 @@ from scopereg.data.grids import (
 )
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError
-from scopereg.io.read_image import ImageHeader, read_image
+from scopereg.io.formats import ImageHeader
+from scopereg.io.read_image import read_image
 from scopereg.io.records import SMALL, read_within
 
 FIELD_MM = 78.848  # 256 pixels of 0.308 mm

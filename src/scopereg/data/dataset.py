@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scopereg.data.cases import CaseFiles, LoadedVolume, Progress, SetPlan, existing_folder
 from scopereg.errors import ScopeRegError
-from scopereg.io.read_image import ImageHeader
+from scopereg.io.formats import ImageHeader
 
 if TYPE_CHECKING:
     from scopereg.data.splits import Split

@@ -20,15 +20,8 @@ from scopereg.data.registry import DATASETS
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
 from scopereg.io.dicom.volumes import read_slices
-from scopereg.io.read_image import (
-    ImageFile,
-    ImageHeader,
-    check_length,
-    content_sha256,
-    files_of,
-    read_header,
-    read_image,
-)
+from scopereg.io.formats import ImageFile, ImageHeader
+from scopereg.io.read_image import check_length, content_sha256, files_of, read_header, read_image
 
 _SAMPLE = 50  # cases whose voxels are read unless all shall be
 _ENDS = 2**16  # bytes at both ends of files that are compared before all of them are

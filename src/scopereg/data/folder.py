@@ -19,8 +19,8 @@ from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.dicom.header import says_dicom
 from scopereg.io.dicom.volumes import find_series, read_slices
-from scopereg.io.formats import check_stated
-from scopereg.io.read_image import ImageFile, ImageHeader, ending_of, endings, read_header, read_image
+from scopereg.io.formats import ImageFile, ImageHeader, check_stated
+from scopereg.io.read_image import ending_of, endings, read_header, read_image
 
 LABEL_ENDINGS = ("_labels", "_label", "_gt", "_seg", "_mask")
 _LABEL_NAMES = ("labels", "label", "gt", "seg", "mask")  # beside a volume that is alone in its folder

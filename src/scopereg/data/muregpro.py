@@ -14,7 +14,8 @@ from scopereg.data.dataset import Dataset, Shape
 from scopereg.data.grids import PERCENTILES, Array, as_label_bytes, inner, regrid, regrid_labels, to_uint8
 from scopereg.data.orientation import orientation_code
 from scopereg.errors import ScopeRegError, listed
-from scopereg.io.read_image import ImageHeader, read_image
+from scopereg.io.formats import ImageHeader
+from scopereg.io.read_image import read_image
 
 SPACING_MM = 0.8
 SHAPE = (40, 64, 64)  # through-plane, depth, lateral

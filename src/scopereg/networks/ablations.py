@@ -209,5 +209,5 @@ class CoordinateDescriptor(nn.Sequential):
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
     def forward(self, coordinates: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b c"]:
-        encoded: Tensor = super().forward(coordinates.to(next(self.parameters()).dtype))
+        encoded: Tensor = super().forward(coordinates.to(next(self.parameters()).dtype))  # type: ignore[no-untyped-call]
         return encoded

@@ -218,7 +218,7 @@ class Encoder(nn.Sequential):
     def forward(self, image: Float[Tensor, "b 1 *size"]) -> Float[Tensor, "b 256 *eighth"]:
         stem, norm, *rest = self
         if not isinstance(norm, InstanceNorm):
-            return super().forward(image)
+            return super().forward(image)  # type: ignore[no-untyped-call]
         features = norm(stem(image), relu=True)
         for layer in rest[1:]:
             features = layer(features)

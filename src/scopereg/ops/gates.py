@@ -38,7 +38,7 @@ def _fused(x: Tensor) -> bool:
 
 
 def _gate(x: Tensor, low: float, high: float) -> Tensor:
-    y: Tensor = _Gate.apply(x, low, high)
+    y: Tensor = _Gate.apply(x, low, high)  # type: ignore[no-untyped-call]
     return y
 
 

@@ -30,7 +30,7 @@ def instance_norm(
 ) -> Float[Tensor, "b c *size"]:
     """Images, each channel to mean 0 and variance 1, times `weight` plus `bias`; then the rest."""
     if _fused(x):
-        y: Tensor = _InstanceNorm.apply(x, weight, bias, shortcut, relu)
+        y: Tensor = _InstanceNorm.apply(x, weight, bias, shortcut, relu)  # type: ignore[no-untyped-call]
         return y
     return plain_norm(x, weight, bias, shortcut, relu=relu)
 

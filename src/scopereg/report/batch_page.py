@@ -16,7 +16,8 @@ from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, cine_of
 from scopereg.registration.reading import image_line
 from scopereg.registration.result import YES_NO, Result
-from scopereg.report.charts import Series, line_chart
+from scopereg.report.charts import line_chart
+from scopereg.report.drawing import Series
 from scopereg.report.page import Picture, Report
 
 SHOWN = 12  # frames with pictures

@@ -29,9 +29,9 @@ from scopereg.io.dicom.header import (
     says_dicom,
 )
 from scopereg.io.dicom.pixels import StoredPixels, layout_of
+from scopereg.io.formats import ImageFile
 from scopereg.io.grey import grey_values
 from scopereg.io.limits import check_size
-from scopereg.io.read_image import ImageFile
 
 if TYPE_CHECKING:
     from scopereg.io.stored import StoredVolume  # needs torch, which processes that only read slices do without

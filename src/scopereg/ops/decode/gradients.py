@@ -22,12 +22,12 @@ TOKENS = 8  # of one program of `weigh_planes`
 
 
 def weigh_planes(logits: Tensor, log_decay: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-    coordinates, evidence = _Weigh.apply(logits, log_decay, moments)
+    coordinates, evidence = _Weigh.apply(logits, log_decay, moments)  # type: ignore[no-untyped-call]
     return coordinates, evidence
 
 
 def fit_pose(points: Tensor, coordinates: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-    rotation, translation = _Fit.apply(points, coordinates, evidence)
+    rotation, translation = _Fit.apply(points, coordinates, evidence)  # type: ignore[no-untyped-call]
     return rotation, translation
 
 

@@ -50,7 +50,7 @@ _TOGETHER = 4
 
 def directional(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | None, order: Order) -> Values:
     if needs_gradient(u, delta, A, B, C, D):
-        y: Tensor = _DirectionalScan.apply(u, delta, A, B, C, D, order)
+        y: Tensor = _DirectionalScan.apply(u, delta, A, B, C, D, order)  # type: ignore[no-untyped-call]
         return y
     return _forward(u, delta, A, B, C, D, order)
 

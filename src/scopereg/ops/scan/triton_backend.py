@@ -131,7 +131,7 @@ def _scan(inputs: Inputs) -> Tensor:
     )
     if not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given[:6])):
         return _forward(given)[0]
-    y: Tensor = _Scan.apply(*given)
+    y: Tensor = _Scan.apply(*given)  # type: ignore[no-untyped-call]
     return y
 
 
