@@ -47,10 +47,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 # Files of many tests that take long together, though none of them by itself.
-LONG = ("test_adapt.py", "test_fitting.py", "test_failures.py", "test_browser.py", "test_browser_use.py", "test_docs.py")
+LONG = ("adapt", "fitting", "failures", "browser", "browser_use", "docs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first: none of them is left to one process when the others have nothing to do."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, item.path.name not in LONG))
+    items.sort(key=lambda item: (item.path not in slow, item.path.stem.removeprefix("test_") not in LONG))
