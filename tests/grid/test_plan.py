@@ -127,6 +127,7 @@ def test_a_small_number_in_scientific_notation_is_a_number(tmp_path: Path) -> No
         ({"fold": [0]}, "", "unknown key 'fold', did you mean 'folds'"),
         ({"methods": None}, "methods", "nothing"),
         ({"methods": {}}, "methods", "there are none"),
+        ({"methods": [{"identity": None}]}, "methods", "not a name"),
         ({"methods": ["identty"]}, "methods.identty", "did you mean 'identity'"),
         ({"methods": ["identity", "Identity"]}, "methods", "stands twice"),
         ({"methods": {"a": {"network": "scope-rg"}}}, "methods.a", "did you mean 'scope-reg'"),

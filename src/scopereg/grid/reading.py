@@ -83,6 +83,12 @@ def _methods(value: Any, where: str) -> dict[str, dict[str, Any]]:
     """Methods by name; a list of names is as good as a mapping without settings."""
     where = f"{where}: methods"
     if isinstance(value, list):
+        if wrong := [name for name in value if not isinstance(name, str)]:
+            raise ScopeRegError(
+                f"an entry of the list is {str(wrong[0])[:60]}, not a name",
+                where=where,
+                fix="list names alone, `- identity`, or write a mapping with settings, `identity: {}`",
+            )
         _no_duplicates([str(name).lower() for name in value], where)
         value = dict.fromkeys(value)
     found = _mapping(value, where, "name at least one method, such as `identity: {}`")
