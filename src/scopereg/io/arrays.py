@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 _HEADER = re.compile(
-    r"\{'descr': '(?P<kind>[<|][uif][1248])', 'fortran_order': (?P<fortran>False|True), "
+    r"\{'descr': '(?P<kind>[<|](?:[ui][1248]|f[248]))', 'fortran_order': (?P<fortran>False|True), "
     r"'shape': \((?P<shape>[0-9, ]*)\),? ?\} *\n"
 )
 _AXES, _MOST = 8, 2**62
