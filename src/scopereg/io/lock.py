@@ -76,9 +76,13 @@ def _open_alone(path: Path) -> IO[str] | None:
 
 def holder(path: Path) -> dict[str, Any] | None:
     """Host and process that hold a lock now, None where nobody does."""
-    if fcntl is None or not path.exists():
+    if fcntl is None:
         return None
-    with path.open("r+", encoding="utf-8") as file:
+    try:
+        file = path.open("r+", encoding="utf-8")
+    except FileNotFoundError:  # nobody, or who held it removed it a moment ago
+        return None
+    with file:
         if _take(file):
             return None
         try:
