@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from scopereg import networks
+from scopereg.data.registry import ANATOMIES, DATASETS
+from scopereg.registration import method
 from scopereg.training.presets import PRESETS
 from scopereg.training.settings import differences
 
@@ -55,6 +58,17 @@ BLOCKS = [
 ]
 
 
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a block registers is forgotten after it, as if it had run in a Python of its own."""
+    monkeypatch.setattr(networks, "_NETWORKS", dict(networks._NETWORKS))
+    monkeypatch.setattr(method, "_LIKENESSES", dict(method._LIKENESSES))
+    for registry in (DATASETS, ANATOMIES):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_from_outside", set(registry._from_outside))
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_in_the_docs_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block, "docs", "exec"), {})
