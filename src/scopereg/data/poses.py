@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +23,13 @@ from scopereg.geometry import (
     rotation_from_euler_deg,
     sample_poses,
 )
-from scopereg.io.arrays import read_npy_header
+from scopereg.io.arrays import BROKEN_ARCHIVE, read_npy_header
 from scopereg.io.files import atomic_path
 from scopereg.io.records import Record
 from scopereg.provenance import tensors_sha256
 
 MAGNITUDES = (10.0, 15.0, 20.0, 25.0)  # voxels and degrees: the capture range of the paper
 FRAMES_PER_CASE = 4
-_BROKEN = (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError, OverflowError)
-_BROKEN += (zipfile.BadZipFile, zlib.error, struct.error)  # type: ignore[assignment]
 
 
 def evaluation_poses(
@@ -128,7 +124,7 @@ def read_poses(path: Path, facts: dict[str, Any], magnitude: float, volumes: int
         with zipfile.ZipFile(path) as archive:
             rotation = _array(archive, f"{key}_rotation", (count, 3, 3))
             translation = _array(archive, f"{key}_translation", (count, 3))
-    except _BROKEN as error:
+    except BROKEN_ARCHIVE as error:
         raise ScopeRegError(f"it cannot be read: {error}", where=str(path), fix="prepare the data again") from None
     poses = VoxelPoses(rotation, translation)
     if tensors_sha256(*poses) != facts["sha256"][key]:

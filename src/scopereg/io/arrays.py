@@ -6,6 +6,9 @@ NumPy's own reader parses them as Python text, and falls back to its tokenizer, 
 from __future__ import annotations
 
 import re
+import struct
+import zipfile
+import zlib
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -15,6 +18,11 @@ _HEADER = re.compile(
     r"'shape': \((?P<shape>[0-9, ]*)\),? ?\} *\n"
 )
 _AXES, _MOST = 8, 2**62
+# What reading a damaged .npz archive of such files raises.
+BROKEN_ARCHIVE = (
+    *(OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 class NpyHeader(NamedTuple):

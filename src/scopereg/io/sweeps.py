@@ -5,10 +5,7 @@ PLUS sequences (.igs.mha) and archives of arrays (.npz).
 
 from __future__ import annotations
 
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,14 +21,13 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, field_of_view
-from scopereg.io.arrays import read_npy_header
+from scopereg.io.arrays import BROKEN_ARCHIVE, read_npy_header
 from scopereg.io.limits import check_size
 from scopereg.io.plus import Matrix, take_out_pixel_size
 from scopereg.io.plus_sequence import ORIENTATION, PlusSequence
 
 WORLD = "World"
 _CHUNK = 2**22
-_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, SyntaxError, tokenize.TokenError)
 _FLICKER = 0.01  # share of the grey range that video compression makes black pixels waver by
 
 
@@ -176,7 +172,7 @@ def read_npz_sweep(path: Path | str) -> TrackedSweep:
         with zipfile.ZipFile(path) as archive:
             names = ("frames", "image_mm_to_world", "spacing_xy_mm")
             frames, poses, spacing = (_read_array(archive, name, path) for name in names)
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, OverflowError, *_BROKEN) as error:
+    except BROKEN_ARCHIVE as error:
         raise ScopeRegError(
             f"cannot be read: {error}",
             where=str(path),
