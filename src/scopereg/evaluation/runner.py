@@ -182,7 +182,7 @@ def case_rows(
 ) -> list[FrameResult]:
     """Rows of the frames of a case, numbered from 0; nothing is measured of those that were not located."""
     volume, frames = images_of(examples, origin.spacing_mm)
-    middle = VoxelPoses(torch.eye(3).expand(len(frames), 3, 3), torch.zeros(len(frames), 3))
+    middle = VoxelPoses.identity(len(frames))
     start_mm = mtre_mm(middle, examples.poses, frames[0].shape, origin.spacing_mm)
     placed = {
         row: pose_to_voxels(pose, frames[row], volume)

@@ -33,6 +33,11 @@ class VoxelPoses(NamedTuple):
     rotation: Float[Tensor, "b 3 3"]
     translation: Num[Tensor, "b 3"]  # voxels
 
+    @classmethod
+    def identity(cls, count: int, device: torch.device | str | None = None) -> VoxelPoses:
+        """Slices in the middle of the volume, along its planes."""
+        return cls(torch.eye(3, device=device).expand(count, 3, 3), torch.zeros(count, 3, device=device))
+
 
 def centred_axis(
     size: int, *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32

@@ -123,7 +123,7 @@ class FineStage(nn.Module):
         volume: Float[Tensor, "v d h w"],
         start: VoxelPoses | None = None,
     ) -> FineResult:
-        return self.locate(slice, self.encode(volume), start or _middle(slice))
+        return self.locate(slice, self.encode(volume), start or VoxelPoses.identity(len(slice), slice.device))
 
     def encode(self, volumes: Float[Tensor, "v d h w"]) -> tuple[VolumeLevel, ...]:
         """All that depends on the volumes alone."""
@@ -230,11 +230,6 @@ def sample(volume: VolumeLevel, points: Float[Tensor, "b n 3"]) -> tuple[Float[T
     else:
         found = interpolate_by_gathering(volume.table.flatten(2, 3), volume.lattice, cells)
     return found.reshape(frames, -1, found.shape[-1]), inside.float().reshape(frames, -1)
-
-
-def _middle(frames: Float[Tensor, "b h w"]) -> VoxelPoses:
-    turn = torch.eye(3, device=frames.device).expand(len(frames), 3, 3)
-    return VoxelPoses(turn, torch.zeros(len(frames), 3, device=frames.device))
 
 
 def _convolution(axes: int, inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Module:

@@ -84,5 +84,5 @@ def summarise(errors: Tensor) -> dict[str, float]:
 def identity_errors_mm(examples: Examples, protocol: Protocol) -> Tensor:
     """mTRE (N F,) in mm without any registration."""
     poses = examples.poses[protocol]
-    nothing = VoxelPoses(torch.eye(3, device=poses.rotation.device).expand_as(poses.rotation), poses.translation * 0)
+    nothing = VoxelPoses.identity(len(poses.rotation), poses.rotation.device)
     return mtre_mm(nothing, poses, examples.volumes.shape[1:], examples.volumes.spacing_mm)
