@@ -48,6 +48,7 @@ CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most s
 COVERAGE = 0.95  # of the bound
 FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for out of distribution
 ENOUGH = 0.8  # confidence of a pose that is ok
+NOT_JUDGED = "not judged: "  # begins every reason of a verdict that is neither right nor wrong
 LEAST_FRAMES = 40  # of a calibration: a 95 % bound takes 19 frames at least, of half of the patients
 _MOST_SCORES = 200
 _RIDGE = 1.0
@@ -119,14 +120,24 @@ def _entropy(evidence: Float[Tensor, "b cells"]) -> Float[Tensor, "b"]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of a pose."""
+    """What to think of a pose. Its numbers are NaN unless the frame belongs to the volume."""
 
     expected_mm: float  # error to expect
     bound_mm: float  # 95 % of the errors of such frames are below
-    confidence: float  # probability that the error is at most 3 mm; 0 where the frame does not belong to the volume
-    belongs: bool  # to the volume; else it is taken for a frame of something else
-    ok: bool
+    confidence: float  # probability that the error is at most 3 mm
+    belongs: bool | None  # to the volume; else it is taken for a frame of something else. None: not judged
+    ok: bool | None
     reason: str  # why it is not ok
+
+
+def refused(reason: str) -> Verdict:
+    """The verdict on a frame that does not belong to the volume."""
+    return Verdict(math.nan, math.nan, math.nan, False, False, reason)
+
+
+def not_judged(why: str) -> Verdict:
+    """The verdict where nothing was calibrated that comes near: neither right nor wrong."""
+    return Verdict(math.nan, math.nan, math.nan, None, None, f"{NOT_JUDGED}{why}")
 
 
 @dataclass(frozen=True)
@@ -151,13 +162,14 @@ class ErrorModel:
 
     def judge(self, features: Sequence[float]) -> Verdict:
         """The verdict on a frame with these features."""
+        unlike = self._out_of_distribution(features)
+        if unlike:
+            return refused(unlike)
         expected = self.expected_mm(features)
         bound = expected * conformal_quantile(self.scores, COVERAGE)
-        unlike = self._out_of_distribution(features)
-        share = 0.0 if unlike else bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
+        share = bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
         likely = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {share:.0%} sure"
-        reason = unlike or ("" if share >= ENOUGH else likely)
-        return Verdict(expected, bound, share, not unlike, not reason, reason)
+        return Verdict(expected, bound, share, True, share >= ENOUGH, "" if share >= ENOUGH else likely)
 
     def _out_of_distribution(self, features: Sequence[float]) -> str:
         """Why the frame does not belong to the volume, by the feature that is farthest out; empty where it may."""
