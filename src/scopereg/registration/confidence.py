@@ -69,18 +69,28 @@ class QualityFeatures:
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
         self._shifts = torch.tensor([(float(x), float(y), 0.0) for x, y in _SHIFTS_PX], device=volume.device)
 
-    def at_poses(self, images: Float[Tensor, "b rows columns"], poses: VoxelPoses) -> Float[Tensor, "b 2"]:
-        """The features `AT_POSE`, of frames at any poses: they depend on nothing else."""
-        return self._grey.correlations(images, poses)
+    def at_poses(
+        self,
+        images: Float[Tensor, "b rows columns"],
+        poses: VoxelPoses,
+        masks: Bool[Tensor, "b rows columns"] | None = None,
+    ) -> Float[Tensor, "b 2"]:
+        """The features `AT_POSE`, of frames at any poses: they depend on nothing else. Masks tell what counts."""
+        return self._grey.correlations(images, poses, masks)
 
-    def of(self, images: Float[Tensor, "b rows columns"], found: Located) -> Float[Tensor, "b features"]:
+    def of(
+        self,
+        images: Float[Tensor, "b rows columns"],
+        found: Located,
+        masks: Bool[Tensor, "b rows columns"] | None = None,
+    ) -> Float[Tensor, "b features"]:
         """Of frames as they were found: five, or six where `found` also has those of `with_changes(images)`."""
         count = len(images)
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
         own = VoxelPoses(poses.rotation[:count], poses.translation[:count])
         evidence = found.evidence[:count].float().clamp_min(_NOTHING)
         parts = [self._log_mm(found.residual[:count]), _entropy(evidence), evidence.log().mean(1)]
-        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own)], 1)
+        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own, masks)], 1)
         if len(poses.rotation) == count:
             return features
         return torch.cat([features, self._spread(own, poses).unsqueeze(1)], 1)
