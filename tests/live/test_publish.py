@@ -82,10 +82,10 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
 
 
 def test_a_result_that_is_not_believed_is_shown_and_says_so(frame: Frame, pose: Pose) -> None:
-    doubted = Confident(pose, "test", 1.0, 0.5, confidence=0.1, ok=False, reason="another patient?")
+    doubted = Confident(pose, "test", 1.0, 0.5, confidence=0.1, belongs=True, ok=False, reason="too likely")
     sent = parsed(messages_of(update(frame, doubted)))
     assert "Image_Volume" in sent
-    assert sent["Registration"].content == (2, 10, "NOT OK", "not ok: another patient? (confidence 0.10)")
+    assert sent["Registration"].content == (2, 10, "NOT OK", "not ok: too likely (confidence 0.10)")
 
 
 def test_a_frame_that_was_not_found_moves_nothing(frame: Frame) -> None:

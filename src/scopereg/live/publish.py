@@ -8,8 +8,8 @@
 | STATUS | Registration | code 1 if the result is reliable, else 2; subcode the confidence in %; verdict |
 | STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
 
-The subcode is 0 only where the frame is not of the volume or was not found, and -1 where there is no confidence, so that
-a STATUS alone tells the light.
+The subcode is 0 only where the frame is not of the volume or was not found, and -1 where nobody judged, so that a
+STATUS alone tells the light.
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
 """
 

@@ -52,9 +52,9 @@ class Result:
     similarity: float  # how alike frame and volume are at the pose, -1 to 1
     iterations: int = 0
     notes: tuple[str, ...] = ()  # what was done to the images that a user should know
-    confidence: float = math.nan  # probability, by a calibration, of an error of at most 3 mm; NaN without one
-    expected_mm: float = math.nan  # error to expect; NaN unless the frame is known to be one of this volume
-    bound_mm: float = math.nan  # 95 % of the errors of such frames are below; NaN likewise
+    confidence: float = math.nan  # probability, by a calibration, of an error of at most 3 mm; this and the next two
+    expected_mm: float = math.nan  # error to expect; are NaN unless the frame was judged, and is one of this volume
+    bound_mm: float = math.nan  # 95 % of the errors of such frames are below
     belongs: bool | None = None  # whether the frame is one of this volume at all; None where nobody can tell
     ok: bool | None = None  # whether the pose is reliable; None where it was not judged
     reason: str = ""  # why it is not, or was not judged
@@ -73,12 +73,12 @@ class Result:
         changed: dict[str, Any] = {}
         if self.ok and self.belongs is None:
             changed["belongs"] = True
-        if not changed.get("belongs", self.belongs):
-            changed |= {"expected_mm": math.nan, "bound_mm": math.nan}
         silent = self.reason.startswith(NOT_JUDGED)
+        if self.ok is None or not changed.get("belongs", self.belongs):
+            changed |= {"confidence": math.nan, "expected_mm": math.nan, "bound_mm": math.nan}
         if self.ok is None:
             why = self.reason or f"{self.method or 'the method'} is not calibrated"
-            changed |= {"confidence": math.nan, "reason": why if silent else NOT_JUDGED + why}
+            changed["reason"] = why if silent else NOT_JUDGED + why
         elif silent:
             changed["reason"] = ""
         for name, value in changed.items():

@@ -73,6 +73,8 @@ def judged_frames(group: Group, method: str) -> Judged:
     columns = {name: group.column(method, name) for name in names}
     if not np.isfinite(columns["confidence"]).any():
         columns["confidence"] = group.column(method, "similarity")
+    refused = np.array([row.ok == "no" for row in group.methods[method]], dtype=bool)
+    columns["confidence"] = np.where(refused, np.nan_to_num(columns["confidence"]), columns["confidence"])
     both = np.isfinite(columns["mtre_mm"]) & np.isfinite(columns["confidence"])
     errors, sure, expected, bound = (columns[name][both] for name in names)
     doubt = doubt_of(expected, sure)
