@@ -14,8 +14,9 @@ from scopereg.io.pictures import Pixels, difference_pixels, grey_pixels
 from scopereg.registration.classical import centre_pose
 from scopereg.registration.result import Result
 from scopereg.report.charts import line_chart
-from scopereg.report.drawing import DASHED, Series
+from scopereg.report.drawing import Series
 from scopereg.report.page import Picture, Report
+from scopereg.report.palette import DASHED
 
 NETWORK, CLASSICAL = "network", "SimpleITK"
 
