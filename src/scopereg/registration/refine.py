@@ -117,7 +117,7 @@ def refine_in(refiner: Refiner, volume: Volume, frame: Frame, start: Pose) -> tu
     fine = frame.resampled(volume.isotropic_spacing_mm)
     where = pose_to_voxels(start, fine, volume)
     one = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-    found = refiner.refine(fine.array[None], one)
+    found = refiner.refine(fine.tissue[None], one, fine.seen[None])
     return pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, volume), found
 
 

@@ -77,10 +77,12 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Whether the pose is reliable, in words; empty where nobody can tell."""
+        """Whether the pose is reliable, or why nobody can tell, in words; empty where nobody asked."""
         if self.ok is None:
-            return ""
+            return self.reason
         state = "ok" if self.ok else f"not ok: {self.reason}"
+        if not self.belongs:
+            return state
         numbers = f"expected error {self.expected_mm:.1f} mm, 95 % below {self.bound_mm:.1f} mm"
         return f"{state} ({numbers}, confidence {self.confidence:.2f})"
 
