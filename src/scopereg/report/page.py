@@ -25,8 +25,8 @@ p { margin:6px 0; max-width:72ch } .dim { color:var(--dim) } a { color:var(--c2)
 nav { margin:20px 0; padding:12px 18px; background:var(--panel); border:1px solid var(--line); border-radius:10px }
 nav ol { margin:0; padding-left:22px; columns:400px; column-gap:36px } nav ol > li { break-inside:avoid }
 nav ul { margin:0; padding-left:18px; list-style:none; font-size:.87em }
-.cards { display:grid; grid-template-columns:repeat(auto-fit,minmax(128px,1fr)); gap:12px; margin:20px 0 }
-.card { background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px 16px }
+.cards { display:grid; gap:12px; margin:20px 0; max-width:max-content }
+.card { background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px 16px; min-width:128px }
 .card b { display:block; font-size:23px; font-weight:650; white-space:nowrap }
 .card span { color:var(--dim); font-size:13px; line-height:1.35; display:block }
 table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th,td { text-align:right;
@@ -50,15 +50,17 @@ figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px; displa
 .row { display:grid; gap:10px; align-items:start }
 /* rows of strips */
 .strip img,.strip svg { width:100%; border-radius:6px; display:block } .strip img { background:#000 }
-.strip svg { background:var(--panel) } .strip img + img { margin-top:4px }
+.shapes { position:absolute; width:0; height:0 } .strip svg { background:var(--panel) }
+.strip img + img { margin-top:4px }
 .strip small { color:var(--dim); overflow-wrap:anywhere; line-height:1.35; display:block; margin-top:4px }
-.strip span > small { min-height:2.7em } pre { background:var(--panel); padding:14px;
+pre { background:var(--panel); padding:14px;
   border-radius:10px; border:1px solid var(--line); overflow-x:auto; font-size:12.5px }
 details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
 @media (max-width:760px) { main { padding:20px 14px 48px } h1 { font-size:22px; overflow-wrap:anywhere }
   .strip { grid-template-columns:1fr } .row { grid-template-columns:repeat(3,1fr) } .row.n4,.row.n2,.row.n1 {
   grid-template-columns:repeat(2,1fr) } figure .scroll svg { min-width:540px }
-  .cards { grid-template-columns:repeat(2,1fr) } .cards > :last-child:nth-child(odd) { grid-column:1/-1 } }
+  .cards[class] { grid-template-columns:repeat(2,1fr); max-width:none }
+  .cards > :last-child:nth-child(odd) { grid-column:1/-1 } }
 @page { size:A4 landscape; margin:12mm }
 @media print {
   * { print-color-adjust:exact; -webkit-print-color-adjust:exact } main { max-width:none; padding:0 }
@@ -74,7 +76,7 @@ details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
   .strip small { font-size:9px; line-height:1.25; display:block; margin-top:2px } figcaption { font-size:10px }
 }
 """
-_MOST_BESIDE = 6  # pictures of a row; more go on in the next
+_MOST_BESIDE = 6  # pictures or cards in a row; more go on in the next
 _ROWS = "\n".join(f".n{n} {{ grid-template-columns:repeat({n},1fr) }}" for n in range(1, _MOST_BESIDE + 1))
 _STYLE = PALETTE + SVG_STYLE + _RULES.replace("/* rows of strips */", _ROWS)
 
@@ -125,7 +127,8 @@ class Report:
     def cards(self, cards: dict[str, str]) -> None:
         """Large figures with their meaning below."""
         body = "".join(f"<div class='card'><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in cards.items())
-        self._parts.append(f"<div class='cards'>{body}</div>")
+        rows = math.ceil(len(cards) / _MOST_BESIDE) or 1
+        self._parts.append(f"<div class='cards n{math.ceil(len(cards) / rows)}'>{body}</div>")
 
     def table(
         self,
@@ -162,13 +165,18 @@ class Report:
         lines = "".join(f"<p>{escape(self._words(sentence))}</p>" for sentence in sentences)
         self._parts.append(f"<div class='alert'><p><b>{escape(title)}</b></p>{lines}</div>")
 
-    def strip(self, title: str, note: str, pictures: Sequence[Picture], light: Light | None = None) -> None:
-        """A row of pictures with a title at its left; a light stands before the note."""
+    def shapes(self, name: str, svg: str) -> str:
+        """Keep what several drawings of the page have in common; what stands for it in them."""
+        self._parts.append(f"<svg class='shapes' aria-hidden='true'><defs><g id='{name}'>{svg}</g></defs></svg>")
+        return f"<use href='#{name}'/>"
+
+    def strip(self, title: str, note: str, pictures: Sequence[Picture], told: tuple[Light, str] | None = None) -> None:
+        """A row of pictures with a title at its left, and below it a light with the words of a verdict."""
         images = "".join(f"<span>{_images(p)}<small>{escape(p.caption)}</small></span>" for p in pictures)
         rows = math.ceil(len(pictures) / _MOST_BESIDE) or 1
-        said = escape(note) if light is None else light_html(light, note)
+        light = "" if told is None else f"<small>{light_html(*told)}</small>"
         self._parts.append(
-            f"<div class='strip'><div><b>{escape(title)}</b><small>{said}</small></div>"
+            f"<div class='strip'><div><b>{escape(title)}</b><small>{escape(note)}</small>{light}</div>"
             f"<div class='row n{math.ceil(len(pictures) / rows)}'>{images}</div></div>"
         )
 

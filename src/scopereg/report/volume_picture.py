@@ -21,7 +21,7 @@ from scopereg.report.palette import LIGHTS, Marker
 Array = npt.NDArray[np.float64]
 
 _YAW_DEG, _PITCH_DEG = 32.0, 24.0  # of the camera: towards the second axis of the volume, which points down
-_AIR = 0.12  # of the picture around the box
+_AIR = 0.09  # of the picture around the box
 _WALL_PIXELS = 72
 _MARKERS: dict[str, Marker] = {"green": "circle", "amber": "triangle", "red": "cross"}
 
@@ -90,14 +90,18 @@ class VolumePicture:
     def _wall(self, image: torch.Tensor, start: Array, along: Array, down: Array) -> str:
         bright = (image / image.max().clamp_min(1e-6)).sqrt()
         pixels = grey_pixels(_shrunk(bright, _WALL_PIXELS))
-        return self._image(pixels, *(self._place(start + way) for way in (0 * start, along, down)), opacity=0.55)
+        corners = self._place(np.array([start, start + along, start + down]))
+        return self._image(pixels, corners, opacity=0.55)
 
     def _plane(self, plane: Plane) -> list[str]:
         corners = self._seen(plane.corners_mm)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
         dash = f' stroke-dasharray="{plane.dash}"' if plane.dash else ""
-        image = [] if plane.pixels is None else [self._image(plane.pixels, *corners[[0, 1, 3]])]
-        return [*image, f'<polygon points="{points}" fill="none" style="stroke:{plane.colour}" stroke-width="2"{dash}/>']
+        image = [] if plane.pixels is None else [self._image(plane.pixels, corners[[0, 1, 3]])]
+        return [
+            *image,
+            f'<polygon points="{points}" fill="none" style="stroke:{plane.colour}" stroke-width="2"{dash}/>',
+        ]
 
     def _path(self, path: Sequence[Stop]) -> list[str]:
         places = self._seen(np.array([stop.place_mm for stop in path])) if path else np.empty((0, 2))
@@ -150,9 +154,10 @@ class VolumePicture:
         place: Array = own_mm @ self._view.T * self._scale + self._shift
         return place
 
-    def _image(self, pixels: Pixels, start: Array, along: Array, down: Array, opacity: float = 1.0) -> str:
-        """Pixels laid over the parallelogram that begins at `start`."""
+    def _image(self, pixels: Pixels, corners: Array, opacity: float = 1.0) -> str:
+        """Pixels laid over a parallelogram: the first corner, that along the rows, that along the columns."""
         height, width = pixels.shape[:2]
+        start, along, down = corners
         numbers = (*(along - start) / width, *(down - start) / height, *start)
         matrix = " ".join(f"{number:.4f}" for number in numbers)
         faint = f' opacity="{opacity}"' if opacity < 1 else ""
