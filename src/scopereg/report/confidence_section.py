@@ -22,10 +22,11 @@ from scopereg.geometry import SUCCESS_MM
 from scopereg.registration.confidence import COVERAGE, ENOUGH
 from scopereg.report.charts import agreement_chart, curve_chart, scatter_chart
 from scopereg.report.drawing import Curve
-from scopereg.report.figures import Style, ordered
+from scopereg.report.figures import ordered
 from scopereg.report.page import Report
+from scopereg.report.palette import Look
 
-Styles = dict[str, Style]
+Styles = dict[str, Look]
 
 _LEAST = 3  # frames that a chart takes
 _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
@@ -120,7 +121,7 @@ def _charts(methods: Mapping[str, Judged], styles: Styles) -> list[str]:
     return [*charts, _kept(methods, styles)]
 
 
-def _scatter(method: str, judged: Judged, style: Style) -> str:
+def _scatter(method: str, judged: Judged, style: Look) -> str:
     """mTRE over the confidence with their rank correlation; what is not ok in another colour."""
     found = rank_correlation(judged.confidence, judged.errors_mm)
     said = "no rank correlation: all alike" if math.isnan(found) else f"rank correlation {found:+.2f}"
