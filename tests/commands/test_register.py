@@ -111,7 +111,7 @@ def test_a_tracked_sequence_is_refined_and_written_again(
     words = ["--calibration", case.folder / "scan.xml", "--start", "tracker", "--method", "start", "--refine"]
     assert register(scan, case.folder / "volume.nii.gz", "-o", out, *words) == 1
     said = capsys.readouterr().out
-    assert "3 of 4 frames located" in said
+    assert "0 of 4 may be relied on, 3 not judged, 1 failed" in said
     assert "note    the tracker's world is taken for the volume's" in said
     assert "failed  scan.igs.mha frame 3: no start" in said
     table = rows(out)
@@ -158,7 +158,7 @@ def test_a_hundred_files_with_three_bad_ones(tmp_path: Path, capsys: pytest.Capt
     words = ["--pixel-mm", "1", "--method", "start", "--workers", "2", "--placed", ".nrrd", "--no-report"]
     assert register(frames, tmp_path / "volume.nii.gz", "-o", out, *words) == 1
     captured = capsys.readouterr()
-    assert "97 of 100 frames located" in captured.out
+    assert "0 of 100 may be relied on, 97 not judged, 3 failed" in captured.out
     assert [line.split(":")[0] for line in captured.out.splitlines() if line.startswith("failed")] == [
         "failed  cut.png",
         "failed  empty.png",

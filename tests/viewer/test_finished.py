@@ -109,6 +109,7 @@ def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool |
     write_track([step], tmp_path / "track.csv")
     for finished in read_results([tmp_path]):
         assert finished.result().belongs is belongs
+        assert math.isfinite(finished.result().expected_mm) is (belongs is True)
         assert Assessment.of(finished.result()).light == light
 
 
