@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
@@ -18,6 +17,9 @@ _PLACE, _ONE_WAY = "positional", "one way"
 Positional = Annotated[Value, _PLACE]  # typed without a flag
 OneWay = Annotated[Value, _ONE_WAY]  # a switch without its --no-
 _METAVARS: dict[type, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+
+
+_KNOWN: dict[type[Any], tuple[Option, ...]] = {}  # read once each
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,12 @@ class Option:
 
 def options_of(cls: type[Any]) -> tuple[Option, ...]:
     """The options of a dataclass, in the order of its fields."""
-    return _options_of(cls)
-
-
-@cache
-def _options_of(cls: Hashable) -> tuple[Option, ...]:
-    assert isinstance(cls, type)
-    hints, helps = get_type_hints(cls, include_extras=True), field_help(cls)
-    return tuple(
-        _option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, "")) for entry in fields(cls)
-    )
+    if cls not in _KNOWN:
+        hints, helps = get_type_hints(cls, include_extras=True), field_help(cls)
+        _KNOWN[cls] = tuple(
+            _option(each.name, hints[each.name], each.default, helps.get(each.name, "")) for each in fields(cls)
+        )
+    return _KNOWN[cls]
 
 
 def named(cls: type[Any], word: str) -> Option | None:
