@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import as_pair
+from scopereg.image_fields import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import says_dicom

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, as_pair
+from scopereg.image_fields import as_pair
+from scopereg.images import Frame
 from scopereg.io.grey import grey_values
 from scopereg.io.plus import IMAGE, Matrix, link_of, take_out_pixel_size
 from scopereg.io.stored import StoredFrame

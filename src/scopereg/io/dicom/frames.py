@@ -15,7 +15,7 @@ from pydicom.dataset import Dataset
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import as_pair
+from scopereg.image_fields import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.header import (
     SPACINGS_MM,
