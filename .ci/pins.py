@@ -22,8 +22,9 @@ ROOT = Path(__file__).parent.parent
 PINS = ROOT / "constraints-hashes.txt"
 INDEX = "https://pypi.org/simple"
 HEAD = """\
-# Made by .ci/pins.py; do not edit. What `make test` and `make docs` install on Linux with Python 3.11, and the SHA-256 of every file
-# that the index has of it, for any system. torch's are those of PyPI: CONTRIBUTING.md tells of its other builds.
+# Made by .ci/pins.py; do not edit. What `make test` and `make docs` install on Linux with Python 3.11, and the SHA-256
+# of every file that the index has of it, for any system. torch's are those of PyPI: CONTRIBUTING.md tells of its
+# other builds.
 """
 
 

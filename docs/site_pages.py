@@ -1,18 +1,16 @@
-"""What mkdocs does not know by itself: pages that lie outside of docs/, notebooks, and the links between all of them."""
+"""What mkdocs does not know by itself: pages from outside of docs/, notebooks, and the links between all of them."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(Path(__file__).parent))  # mkdocs imports this file by its path
 import notebook_pages
 
+ROOT = Path(__file__).parent.parent
 REPOSITORY = "https://github.com/scopereg/scopereg"  # as in pyproject.toml; tests/test_docs.py compares them
 FILES, PICTURES = f"{REPOSITORY}/blob/main/", "https://raw.githubusercontent.com/scopereg/scopereg/main/"
 
