@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, get_type_hints
 
 from scopereg import __version__, interruption
+from scopereg.environment import let_threads_sleep
 from scopereg.errors import ScopeRegError, did_you_mean
 
 
@@ -178,6 +179,7 @@ def _dispatch(words: list[str]) -> int:
 def _run(verb: Verb, name: str, words: list[str]) -> int:
     from scopereg.commands.flags import naming_flags
 
+    let_threads_sleep()
     with naming_flags(verb.options):
         return int(verb.module.run(parse(name, words)))
 
