@@ -291,8 +291,9 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
 def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
     plain = replace(echo, calibration=None).prepare(patients[0].volume).register(frame)
-    assert (plain.ok, plain.reason, plain.verdict, plain.features) == (None, "", "", {})
-    assert plain.confidence == pytest.approx(max(plain.similarity, 0))
+    assert (plain.ok, plain.features) == (None, {})
+    assert plain.reason == plain.verdict == "not judged: echo network is not calibrated"
+    assert math.isnan(plain.confidence)
     assert "expected" not in str(plain)
     assert plain.facts["expected_mm"] is None
     for agreement in (False, True):
@@ -375,7 +376,7 @@ def test_the_command_tells_what_to_think_of_the_pose(
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
-    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--spacing", "0.82"]
+    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--pixel-mm", "0.82"]
     assert main([*batch, "--device", "cpu"]) == 0  # not ok is a result, no failure
     assert "not ok  noise.png: " in capsys.readouterr().out
     with (tmp_path / "out" / "poses.csv").open() as file:
@@ -397,12 +398,12 @@ def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: lis
     )
     assert len(judged) == len(refined) == len(without) == len(frames)
     for one, after, bare in zip(judged, refined, without, strict=True):
-        assert all(0 <= found.confidence <= 1 for found in (one, after, bare))
+        assert all(0 <= found.confidence <= 1 for found in (one, after))
         assert one.ok is not None
         assert after.verdict
         assert after.verdict != one.verdict
-        assert (bare.ok, bare.verdict) == (None, "")
-        assert bare.confidence == max(bare.similarity, 0)
+        assert (bare.ok, bare.verdict) == (None, "not judged: echo network is not calibrated")
+        assert math.isnan(bare.confidence)
         assert one.pose.is_close(bare.pose, mm=0.01, deg=0.05)
 
 

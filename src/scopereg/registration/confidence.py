@@ -24,6 +24,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, target_points
 from scopereg.networks.streaming import Located
 from scopereg.registration.grey import GreyVolume, Level, RefineOptions
+from scopereg.registration.result import NOT_JUDGED
 
 QUALITY_FEATURES = (
     "residual",  # log mm of the coordinates from the plane fitted to them
@@ -48,7 +49,6 @@ CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most s
 COVERAGE = 0.95  # of the bound
 FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for out of distribution
 ENOUGH = 0.8  # confidence of a pose that is ok
-NOT_JUDGED = "not judged: "  # begins every reason of a verdict that is neither right nor wrong
 LEAST_FRAMES = 40  # of a calibration: a 95 % bound takes 19 frames at least, of half of the patients
 _MOST_SCORES = 200
 _RIDGE = 1.0

@@ -7,7 +7,6 @@ pose, coarse to fine. How much the start counts beside what is seen, which steps
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, make_grey
 from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
 from scopereg.registration.prepared import Found, Identity, Prepared
-from scopereg.registration.result import RegistrationError, Result, confidence_of
+from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.working_grid import isotropic
 
 if TYPE_CHECKING:
@@ -283,6 +282,4 @@ class PreparedRefinement(Prepared):
             time_ms=start.time_ms + (time.perf_counter() - begin) * 1e3,
             similarity=similarity,
             iterations=start.iterations + found.iterations,
-            # That of the pose before says nothing of this one; a calibration judges it anew.
-            confidence=start.confidence if math.isnan(start.confidence) else confidence_of(similarity),
         )

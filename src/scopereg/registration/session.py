@@ -25,7 +25,7 @@ from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.confidence import AT_POSE, QUALITY_FEATURES, QualityFeatures, with_changes
 from scopereg.registration.grey import similarity_at
-from scopereg.registration.result import Result, apart_mm, confidence_of
+from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.search import WideOptions, starts
 from scopereg.registration.working_grid import frame_on_grid
 
@@ -289,7 +289,6 @@ class Session:
             f"{self.registrar.name} network",
             sum(timings.values()),
             similarity,
-            confidence=confidence_of(similarity),
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
