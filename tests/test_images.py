@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, sample_slice
-from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
+from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
 
 OBLIQUE = Pose.from_euler_deg((20, -35, 50), (0, 0, 0)).rotation
 
@@ -124,6 +124,19 @@ def test_frames_resample_too() -> None:
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("spacing", [0.6000000238418579, 0.3, 1 / 3])
+def test_an_image_of_that_spacing_stays_as_it_is(spacing: float) -> None:
+    """Interpolation would leave a trace in black pixels, which tells them from what was not seen."""
+    disc = torch.zeros(63, 80)
+    disc[20:40, 10 + torch.arange(20)] = torch.rand(20, 20) + 0.1
+    frame = Frame(disc, spacing_mm=spacing)
+    again = frame.resampled(frame.isotropic_spacing_mm)
+    assert torch.equal(again.array, frame.array)
+    assert again.origin_mm == frame.origin_mm
+    assert torch.equal(field_of_view(frame.resampled(spacing * (1 + 1e-9)).array), field_of_view(disc))
+    assert frame.resampled(spacing, (90, 70)).size == (90, 70)
+
+
 def test_labels_follow_by_the_nearest() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 300, (6, 8, 10)).astype(np.int16)
@@ -152,6 +165,63 @@ def test_to_keeps_everything() -> None:
     assert moved.origin_mm == volume.origin_mm
     assert moved.labels.dtype == torch.uint8
     np.testing.assert_array_equal(moved.direction, OBLIQUE)
+
+
+# Masks: what does not count
+
+
+def masked_frame(values: float) -> Frame:
+    """A ramp with a box of one value in it that does not count."""
+    y, x = np.mgrid[:40, :50]
+    array, mask = 0.1 + 0.01 * x + 0.005 * y, np.ones((40, 50), bool)
+    array[10:20, 15:35] = values
+    mask[10:20, 15:35] = False
+    return Frame(array, 0.5, origin_mm=(3, 4), mask=mask)
+
+
+def test_what_does_not_count_is_black_and_part_of_nothing() -> None:
+    frame = masked_frame(0.9)
+    assert not frame.tissue[10:20, 15:35].any()
+    assert frame.array[12, 20] == pytest.approx(0.9)  # still there to be looked at
+    assert not frame.seen[10:20, 15:35].any()
+    assert int(frame.seen.sum()) == 40 * 50 - 200
+    assert frame.masked_share == pytest.approx(0.1)
+    assert Frame(frame.array, 0.5).masked_share == 0
+
+
+@pytest.mark.parametrize("step", [0.3, 0.5, 0.85])
+def test_a_mask_is_resampled_and_what_it_hides_does_not_leak(step: float) -> None:
+    dark, bright = (masked_frame(value).resampled(step) for value in (0.0, 100.0))
+    assert torch.equal(dark.mask, bright.mask)
+    torch.testing.assert_close(dark.tissue, bright.tissue)
+    y, x = np.mgrid[: dark.shape[0], : dark.shape[1]]
+    ramp = 0.1 + 0.01 * ((dark.origin_mm[0] - 3 + step * x) / 0.5) + 0.005 * ((dark.origin_mm[1] - 4 + step * y) / 0.5)
+    inner = dark.mask.numpy() & (x > 3) & (y > 3) & (x < dark.shape[1] - 4) & (y < dark.shape[0] - 4)
+    np.testing.assert_allclose(dark.numpy()[inner], ramp[inner], atol=0.02)
+    hidden_mm2 = float((~dark.mask).sum()) * step**2
+    assert hidden_mm2 == pytest.approx(10 * 5, abs=30 * step / 2)  # half a pixel all along its border
+
+
+def test_masks_go_with_flips_and_cuts() -> None:
+    frame = masked_frame(0.9)
+    mirrored, upset = frame.flipped(0), frame.flipped(1)
+    assert torch.equal(mirrored.array, frame.array.flip(1))
+    assert torch.equal(mirrored.mask, frame.mask.flip(1))
+    assert torch.equal(upset.mask, frame.mask.flip(0))
+    part = frame.cut(10, 5, 30, 25)
+    assert part.origin_mm == (3 + 5, 4 + 2.5)
+    assert torch.equal(part.mask, frame.mask[5:25, 10:30])
+    assert part.to("cpu").mask is not None
+    with pytest.raises(ScopeRegError, match="is not one of a frame of 50 x 40 pixels"):
+        frame.cut(10, 5, 51, 25)
+
+
+def test_grey_values_of_any_range_leave_what_does_not_count_black() -> None:
+    frame = masked_frame(0.9)
+    wide = Frame(1000 * frame.array - 400, 0.5, mask=frame.mask)
+    ready = wide.for_registration()
+    assert not ready.array[~ready.mask].any()
+    assert 0 <= float(ready.array.min()) < float(ready.array.max()) <= 1
 
 
 # Poses between mm and voxels
@@ -278,6 +348,15 @@ CUBE = np.zeros((3, 3, 3))
         (lambda: Volume(CUBE, 1).resampled(float("nan")), "Volume.resampled(spacing_mm)", "nan"),
         (lambda: Volume(CUBE, 1).resampled(1e-4), "Volume.resampled(spacing_mm)", "would give 20001 x"),
         (lambda: Frame(np.zeros((3, 3)), (1, 2)).isotropic_spacing_mm, "Frame.spacing_mm", "anisotropic: 1 x 2"),
+        (lambda: Frame(np.ones((3, 3)), 1, mask=np.ones((3, 2), bool)), "Frame(mask)", r"torch.bool of shape \(3, 2\)"),
+        (lambda: Frame(np.ones((3, 3)), 1, mask=np.ones((3, 3))), "Frame(mask)", "torch.float64 of shape"),
+        (lambda: Frame(np.ones((3, 3)), 1, mask=[["a"]]), "Frame(mask)", "not an array"),
+        (
+            lambda: check_content(Frame(np.eye(3), 1, mask=np.zeros((3, 3), bool))),
+            "Frame.mask",
+            "leaves out every pixel",
+        ),
+        (lambda: check_content(Frame(np.eye(3), 1, mask=np.eye(3) > 0)), "Frame.array", "every value is 1"),
     ],
 )
 def test_bad_images_say_what_where_and_how(make, where: str, message: str) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, resample_volume
+from scopereg.geometry.regridding import regrid, smoothed
+from scopereg.image_fields import as_labels, as_mask, as_numbers, as_sizes, as_tensor, listed
 
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
+_SAME = 1e-6  # relative difference of two spacings that are one
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
@@ -41,19 +43,19 @@ class _Image:
         frame_of_reference: str = "",
     ) -> None:
         where = type(self).__name__
-        _set(self, "array", _as_tensor(array, self._axes, where))
+        _set(self, "array", as_tensor(array, self._axes, where))
         _set(self, "spacing_mm", as_sizes(spacing_mm, self._axes, f"{where}(spacing_mm)"))
-        _set(self, "labels", None if labels is None else _as_labels(labels, self.array, where))
+        _set(self, "labels", None if labels is None else as_labels(labels, self.array, where))
         _set(self, "frame_of_reference", frame_of_reference)
         if origin_mm is None:
             centred = tuple((-self._corner_to_centre(self.size, self.spacing_mm)).tolist())
             _set(self, "origin_mm", centred)
         else:
-            _set(self, "origin_mm", _as_numbers(origin_mm, self._axes, f"{where}(origin_mm)"))
+            _set(self, "origin_mm", as_numbers(origin_mm, self._axes, f"{where}(origin_mm)"))
 
     def __repr__(self) -> str:
         labels = "" if self.labels is None else ", labelled"
-        return f"{type(self).__name__}({' x '.join(map(str, self.shape))}, {_listed(self.spacing_mm)} mm{labels})"
+        return f"{type(self).__name__}({' x '.join(map(str, self.shape))}, {listed(self.spacing_mm)} mm{labels})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,7 +78,7 @@ class _Image:
         low, high = min(self.spacing_mm), max(self.spacing_mm)
         if high - low > ISOTROPY_TOLERANCE * high:
             raise ScopeRegError(
-                f"the spacing is anisotropic: {_listed(self.spacing_mm)} mm",
+                f"the spacing is anisotropic: {listed(self.spacing_mm)} mm",
                 where=f"{type(self).__name__}.spacing_mm",
                 fix=f"resample it first: .resampled({low:g}) gives {low:g} mm on every axis",
             )
@@ -89,15 +91,19 @@ class _Image:
 
     def to(self: Image, device: torch.device | str) -> Image:
         """A copy whose tensors live on `device`."""
-        labels = None if self.labels is None else self.labels.to(device)
-        return replace(self, array=self.array.to(device), labels=labels)
+        return self._changed(lambda values: values.to(device))
+
+    def _changed(self: Image, change: Callable[[Tensor], Tensor], **fields: Any) -> Image:
+        """A copy of which everything that is stored for each pixel went through a change."""
+        labels = None if self.labels is None else change(self.labels)
+        return replace(self, array=change(self.array), labels=labels, **fields)
 
     def resampled(self: Image, spacing_mm: float | None = None, size: Sequence[int] | None = None) -> Image:
         """The same field at one spacing on all axes, by default the finest it has; labels by the nearest.
 
         Linear, after a Gaussian that removes what a coarser grid cannot hold. Voxel centres at both ends of the first
         row stay within half a voxel; the centre of the image stays in place. With a `size` in x, y(, z) it has so many
-        voxels: beyond the field those at its border go on.
+        voxels: beyond the field those at its border go on. An image that has that spacing already stays as it is.
         """
         step = min(self.spacing_mm) if spacing_mm is None else float(spacing_mm)
         if not (np.isfinite(step) and step > 0):
@@ -108,18 +114,24 @@ class _Image:
             )
         scale = [step / s for s in self.spacing_mm]  # old voxels per new voxel, x, y(, z)
         sizes = [int(extent / step + 1 + 1e-6) for extent in self.extent_mm] if size is None else list(size)
+        if tuple(sizes) == self.size and max(abs(factor - 1) for factor in scale) < _SAME:
+            return self  # interpolation would leave a trace in black pixels, and those tell what was seen
         if min(sizes) < 1 or np.prod([float(n) for n in sizes]) > 2**31:
             raise ScopeRegError(
                 f"{step:g} mm would give {' x '.join(map(str, sizes))} voxels",
                 where=f"{type(self).__name__}.resampled(spacing_mm)",
-                fix=f"choose a spacing nearer to the present {_listed(self.spacing_mm)} mm",
+                fix=f"choose a spacing nearer to the present {listed(self.spacing_mm)} mm",
             )
-        array = _regrid(_smoothed(self.array, scale), scale, sizes, "bilinear")
-        labels = None if self.labels is None else _regrid(self.labels, scale, sizes, "nearest").to(self.labels.dtype)
+        labels = None if self.labels is None else regrid(self.labels, scale, sizes, "nearest").to(self.labels.dtype)
         centre = self._corner_to_centre(self.size, self.spacing_mm)
         shift = centre - self._corner_to_centre(sizes, [step] * len(sizes))
         origin = tuple(np.asarray(self.origin_mm) + shift)
-        return replace(self, array=array, spacing_mm=(step,) * len(sizes), origin_mm=origin, labels=labels)
+        pixels = self._interpolated(lambda values: regrid(smoothed(values, scale), scale, sizes, "bilinear"))
+        return replace(self, **pixels, spacing_mm=(step,) * len(sizes), origin_mm=origin, labels=labels)
+
+    def _interpolated(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The fields of grey values after a linear change."""
+        return {"array": change(self.array)}
 
     def _corner_to_centre(self, size: Any, spacing_mm: Any) -> npt.NDArray[np.float64]:
         """Step in the image's own frame of reference from the first voxel's centre to the middle of the image."""
@@ -176,8 +188,11 @@ class Frame(_Image):
     """A 2D image: array (H, W), float32, axes x = W (right), y = H (down), z = 0.
 
     `spacing_mm` is one number or (x, y). `origin_mm` is the place of pixel (0, 0) in the frame's own mm; without it the
-    frame is centred, so that the identity pose lays it on the middle plane of a centred volume.
+    frame is centred, so that the identity pose lays it on the middle plane of a centred volume. `mask` (H, W) is true
+    where pixels are tissue: others, such as a colour overlay, are black to a network and part of no likeness.
     """
+
+    mask: Tensor | None
 
     _axes = 2
 
@@ -188,8 +203,10 @@ class Frame(_Image):
         origin_mm: Sequence[float] | None = None,
         labels: Any = None,
         frame_of_reference: str = "Image",
+        mask: Any = None,
     ) -> None:
         super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
+        _set(self, "mask", None if mask is None else as_mask(mask, self.array))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -201,6 +218,58 @@ class Frame(_Image):
     def centre_mm(self) -> npt.NDArray[np.float64]:
         """The middle of the frame in its own mm, z = 0."""
         return np.append(np.asarray(self.origin_mm) + self._corner_to_centre(self.size, self.spacing_mm), 0.0)
+
+    @property
+    def tissue(self) -> Tensor:
+        """The pixels, black where they do not count."""
+        return self.array if self.mask is None else self.array * self.mask
+
+    @property
+    def seen(self) -> Tensor:
+        """What the transducer sees (H, W), without the pixels that do not count."""
+        field = field_of_view(self.tissue)
+        return field if self.mask is None else field & self.mask
+
+    @property
+    def masked_share(self) -> float:
+        """Of the field of view, what does not count."""
+        if self.mask is None:
+            return 0.0
+        field = field_of_view(self.array)
+        return float((field & ~self.mask).sum() / field.sum().clamp_min(1))
+
+    def for_registration(self) -> Frame:
+        """Grey values in [0, 1], black where they do not count."""
+        scaled = unit_range(self.tissue)
+        return replace(self, array=scaled if self.mask is None else scaled * self.mask)
+
+    def flipped(self, axis: int) -> Frame:
+        """Mirrored in place: left to right along axis 0 (x), top to bottom along axis 1 (y)."""
+        return self._changed(lambda values: values.flip(1 - axis))
+
+    def cut(self, left: int, top: int, right: int, bottom: int) -> Frame:
+        """The pixels from the first column and row to those before the last; each stays where it is in mm."""
+        width, height = self.size
+        if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+            raise ScopeRegError(
+                f"the box {left}, {top}, {right}, {bottom} is not one of a frame of {width} x {height} pixels",
+                where="Frame.cut",
+                fix="pass the first column and row, and those after the last",
+            )
+        origin = tuple(np.asarray(self.origin_mm) + np.array([left, top]) * self.spacing_mm)
+        return self._changed(lambda values: values[top:bottom, left:right], origin_mm=origin)
+
+    def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Frame:
+        mask = None if self.mask is None else change(self.mask)
+        return super()._changed(change, mask=mask, **fields)
+
+    def _interpolated(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Pixels that count are interpolated among themselves; what does not count stays to be looked at."""
+        if self.mask is None:
+            return super()._interpolated(change)
+        share = change(self.mask.to(self.array.dtype))
+        mask = share >= 0.5
+        return {"array": torch.where(mask, change(self.tissue) / share, change(self.array)), "mask": mask}
 
 
 def pose_to_voxels(pose: Pose, frame: Frame, volume: Volume) -> VoxelPoses:
@@ -270,140 +339,6 @@ def _set(target: object, name: str, value: object) -> None:
     object.__setattr__(target, name, value)  # the dataclasses are frozen; this is their own constructor
 
 
-def _as_tensor(value: Any, axes: int, where: str) -> Tensor:
-    try:
-        tensor = _from_any(value).to(torch.float32)
-    except (TypeError, ValueError) as error:
-        raise ScopeRegError(f"not an array of numbers: {error}", where=f"{where}(array)", fix="pass numbers") from None
-    layout = {2: "(H, W)", 3: "(D, H, W)"}[axes]
-    if tensor.ndim != axes:
-        raise ScopeRegError(
-            f"the array has shape {tuple(tensor.shape)}",
-            where=f"{where}(array)",
-            fix=f"pass {layout}; drop colour and channel axes first",
-        )
-    if tensor.numel() == 0:
-        raise ScopeRegError(
-            f"the array is empty, shape {tuple(tensor.shape)}",
-            where=f"{where}(array)",
-            fix="check the file or the crop that made it",
-        )
-    bad = _not_finite(tensor)
-    if bad:
-        raise ScopeRegError(
-            f"{bad} of {tensor.numel()} values are NaN or infinite",
-            where=f"{where}(array)",
-            fix="replace them (numpy.nan_to_num) or read the file again",
-        )
-    return tensor
-
-
-def _not_finite(tensor: Tensor) -> int:
-    """How many values are NaN or infinite. By NumPy where it can: PyTorch would wake all its threads for a frame."""
-    if tensor.is_cpu:
-        return int(np.count_nonzero(~np.isfinite(tensor.detach().numpy())))
-    return int((~torch.isfinite(tensor)).sum())
-
-
-def _from_any(value: Any) -> Tensor:
-    """A tensor of real numbers from a tensor or whatever numpy understands."""
-    if isinstance(value, Tensor):
-        tensor = value.detach()
-    else:
-        array = np.ascontiguousarray(value)
-        # Files hold big-endian numbers too, which torch does not take.
-        # A copy: what the caller writes into the array later must not slip past the checks.
-        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
-    if tensor.is_complex():
-        raise TypeError("the values are complex")
-    return tensor
-
-
-def _as_labels(value: Any, array: Tensor, where: str) -> Tensor:
-    try:
-        labels = _from_any(value)
-    except (TypeError, ValueError) as error:
-        raise ScopeRegError(
-            f"not an array: {error}", where=f"{where}(labels)", fix="pass integer class numbers"
-        ) from None
-    if labels.is_floating_point():
-        raise ScopeRegError(
-            f"labels are {labels.dtype}", where=f"{where}(labels)", fix="pass integer class numbers, 0 = background"
-        )
-    if labels.shape != array.shape:
-        raise ScopeRegError(
-            f"labels have shape {tuple(labels.shape)}, the array {tuple(array.shape)}",
-            where=f"{where}(labels)",
-            fix="resample the labels to the grid of the image",
-        )
-    return labels.to(array.device, torch.uint8 if labels.dtype == torch.bool else labels.dtype)
-
-
-def _as_numbers(value: Any, count: int, where: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(v) for v in np.asarray(value, np.float64).reshape(-1))
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != count or not np.isfinite(numbers).all():
-        raise ScopeRegError(f"got {value!r}", where=where, fix=f"pass {count} finite numbers in x, y, z order")
-    return numbers
-
-
-def as_pair(spacing_mm: float | Sequence[float], where: str) -> tuple[float, float]:
-    """A pixel size x, y from one number or two."""
-    x, y = as_sizes(spacing_mm, 2, where)
-    return x, y
-
-
-def as_sizes(spacing_mm: float | Sequence[float], axes: int, where: str) -> tuple[float, ...]:
-    """Sizes x, y(, z) from one number or as many as there are axes."""
-    try:
-        numbers = np.asarray(spacing_mm, np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        numbers = np.zeros(0)
-    if numbers.size == 1:
-        numbers = np.repeat(numbers, axes)
-    if numbers.size != axes or not (np.isfinite(numbers).all() and numbers.min() > 0):
-        raise ScopeRegError(
-            f"the spacing is {spacing_mm}", where=where, fix=f"pass {axes} positive sizes in mm, x first"
-        )
-    return tuple(float(step) for step in numbers)
-
-
-def _listed(numbers: tuple[float, ...]) -> str:
-    return " x ".join(f"{n:g}" for n in numbers)
-
-
-def _smoothed(array: Tensor, scale: list[float]) -> Tensor:
-    """Gaussian along each axis that gets coarser, sigma as for an ideal low-pass at the new grid's limit."""
-    for axis, factor in enumerate(reversed(scale)):  # array axes run opposite to x, y, z
-        sigma = 0.5 * float(np.sqrt(max(factor**2 - 1, 0)))
-        if sigma > 0.1 and array.shape[axis] > 1:
-            array = _blur_axis(array, axis, sigma)
-    return array
-
-
-def _blur_axis(array: Tensor, axis: int, sigma: float) -> Tensor:
-    radius = int(np.ceil(3 * sigma))
-    taps = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=array.device) / sigma) ** 2)
-    lines = array.movedim(axis, -1)
-    flat = F.pad(lines.reshape(-1, 1, lines.shape[-1]), (radius, radius), mode="replicate")
-    return F.conv1d(flat, (taps / taps.sum())[None, None]).reshape(lines.shape).movedim(-1, axis)
-
-
-def _regrid(array: Tensor, scale: list[float], sizes: list[int], mode: str) -> Tensor:
-    """Sample on a centred grid of `sizes` with steps of `scale` old voxels (both x, y(, z))."""
-    axes = [
-        ((torch.arange(n, device=array.device) - (n - 1) / 2) * f * 2 / max(old - 1, 1))
-        for n, f, old in zip(sizes, scale, array.shape[::-1], strict=True)
-    ]
-    grid = torch.stack(torch.meshgrid(*reversed(axes), indexing="ij")[::-1], -1)
-    values = F.grid_sample(
-        array[None, None].float(), grid[None].float(), mode=mode, padding_mode="border", align_corners=True
-    )
-    return values[0, 0]
-
-
 def field_of_view(array: Tensor) -> Tensor:
     """What the transducer sees (H, W): pixels between the first and last non-zero one of both their row and column.
 
@@ -421,7 +356,16 @@ def field_of_view(array: Tensor) -> Tensor:
 
 def check_content(image: Volume | Frame) -> None:
     """An error for an image that holds one value only: nothing can be registered with it."""
-    low, high = float(image.array.min()), float(image.array.max())
+    values = image.array
+    if isinstance(image, Frame) and image.mask is not None:
+        values = values[image.mask]
+        if not values.numel():
+            raise ScopeRegError(
+                "its mask leaves out every pixel",
+                where="Frame.mask",
+                fix="look at the image: it may be all colour overlay; or leave the mask out",
+            )
+    low, high = float(values.min()), float(values.max())
     if low == high:
         raise ScopeRegError(
             f"every value is {low:g}",

@@ -52,7 +52,8 @@ def test_outputs_say_how_they_were_made(folder: Path) -> None:
 
 def test_the_report_stands_alone(folder: Path) -> None:
     page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 4 * 5
+    assert page.count("data:image/png;base64,") == 4 * (5 + 1) + 3  # and each in the volume; its walls once
+    assert page.count("<use href='#walls'/>") == 4
     assert "<svg" in page
     assert "src='http" not in page
     assert not [p.name for p in folder.iterdir() if p.name.startswith(".")]

@@ -47,7 +47,7 @@ def test_elsewhere_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
         line.refresh()  # nothing new, and so at the end
     said = written.getvalue().splitlines()
     assert len(said) == 2
-    assert said[1].startswith("green confidence 0.93, expected error 1.2 mm  24.6 frames/s, latency 48 ms")
+    assert said[1].startswith("green ok (expected error 1.2 mm, confidence 0.93)  24.6 frames/s, latency 48 ms")
     assert said[1].endswith("6 registered, 1 failed, 2 bad frames")
 
 
@@ -58,7 +58,7 @@ def test_on_a_terminal_the_line_changes_in_place() -> None:
         line(update(None, ScopeRegError("all [black]", where="x", fix="y")))
         line.refresh()
         assert line._status is not None
-        assert str(line._status.status).startswith("red all [black]")
+        assert str(line._status.status).startswith("red not found: all [black]")
     assert "\x1b[?25h" in written.getvalue()  # the cursor is back
 
 

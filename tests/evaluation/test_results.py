@@ -11,7 +11,7 @@ import pytest
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.results import COLUMNS, FrameResult, is_failure, read_many, read_results, write_results
 
-NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:-2])}
+NUMBERS = {name: 0.125 * index for index, name in enumerate(COLUMNS[8:-3])}
 ROW = FrameResult("CAMUS-M", "honest", 10.0, 2, "scope-reg", 'case "1", of two', "patient 7", 3, **NUMBERS, ok="yes")
 ROWS = [ROW, replace(ROW, frame=4, mtre_mm=1 / 3), replace(ROW, case="other", dice=math.nan, ncc=math.nan)]
 
@@ -35,13 +35,19 @@ def older(path: Path, columns: int) -> FrameResult:
     return row
 
 
-def test_files_from_before_reasons_of_failures_are_read(tmp_path: Path) -> None:
+def test_files_from_before_similarities_are_read(tmp_path: Path) -> None:
     row = older(tmp_path / "a.csv", 1)
+    assert (row.ok, row.failure, row.confidence) == ("yes", "", ROW.confidence)
+    assert math.isnan(row.similarity)
+
+
+def test_files_from_before_reasons_of_failures_are_read(tmp_path: Path) -> None:
+    row = older(tmp_path / "a.csv", 2)
     assert (row.ok, row.expected_mm, row.failure) == ("yes", ROW.expected_mm, "")
 
 
 def test_files_from_before_calibrations_are_read(tmp_path: Path) -> None:
-    row = older(tmp_path / "a.csv", 4)
+    row = older(tmp_path / "a.csv", 5)
     assert (row.found_rz, row.ok) == (ROW.found_rz, "")
     assert math.isnan(row.expected_mm)
     assert math.isnan(row.bound_mm)

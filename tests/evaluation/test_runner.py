@@ -212,7 +212,8 @@ def test_a_network_and_simpleitk_answer_in_the_same_coordinates(tmp_path: Path) 
     for name in ("simpleitk-mi", "simpleitk-ncc"):
         (itk,) = rows_of(name, frames, volume, poses)
         assert max(abs(found - true) for found, true in zip(shift_of(itk), (2.5, -1.5, 0.5), strict=True)) < 0.7
-        assert math.isfinite(itk.confidence)
+        assert math.isfinite(itk.similarity)
+        assert math.isnan(itk.confidence)
 
 
 def test_a_frame_that_cannot_be_located_counts_as_not_registered(
@@ -231,7 +232,7 @@ def test_a_frame_that_cannot_be_located_counts_as_not_registered(
 
     monkeypatch.setattr(method, "peer", method.peer._replace(register=register))
     rows, _ = read_results(evaluate(volumes, whole(volumes), method, PAPER, tmp_path))
-    assert [row.confidence == row.confidence for row in rows] == [True, False, False, True]
+    assert [row.similarity == row.similarity for row in rows] == [True, False, False, True]
     for row in rows[1:3]:
         assert row.mtre_mm == row.start_mm
         assert (row.found_tx, row.found_ty, row.found_tz, row.found_rx, row.found_ry, row.found_rz) == (0,) * 6
@@ -280,7 +281,7 @@ def test_methods_go_on_from_each_others_poses() -> None:
         assert method.name == told
         for found, shift in zip(rows_of(name, frames, volume, poses), shifts, strict=True):
             assert (torch.tensor(shift_of(found)) - shift).norm() < 0.2
-            assert found.confidence > 0.8
+            assert found.similarity > 0.8
         assert "start" in method.facts
     classical, again = (rows_of(name, frames, volume, poses) for name in ("simpleitk-mi", "identity+simpleitk-mi"))
     for one, other in zip(classical, again, strict=True):

@@ -50,7 +50,7 @@ def parsed(packed: list[bytes]) -> dict[str, Message]:
 
 def test_what_nobody_judged_is_not_sent_as_ok(frame: Frame, pose: Pose) -> None:
     sent = parsed(messages_of(update(frame, Result(pose, "test", 1.0, 0.5, confidence=0.6))))
-    assert sent["Registration"].content == (2, 60, "NOT JUDGED", "confidence 0.60")
+    assert sent["Registration"].content == (2, -1, "NOT JUDGED", "not judged: test is not calibrated")
     facts = json.loads(text_of(sent["RegistrationInfo"]))
     assert (facts["ok"], facts["light"]) == (None, "amber")
 
@@ -61,7 +61,7 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
     assert {message.header.time_s for message in sent.values()} == {123.5}
     assert pose_of(sent["ImageToVolume"]).is_close(pose, mm=1e-4, deg=1e-3)
     assert frame_of(sent["Image_Volume"]).pose.apply((0, 0, 0)) == pytest.approx(pose.apply((2, -1, 0)), abs=1e-4)  # type: ignore[union-attr]
-    assert sent["Registration"].content == (1, 87, "OK", "confidence 0.87, well lit")
+    assert sent["Registration"].content == (1, 87, "OK", "ok: well lit (confidence 0.87)")
     assert json.loads(text_of(sent["RegistrationInfo"])) == {
         "number": 7,
         "ok": True,
@@ -69,7 +69,12 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
         "expected_mm": None,
         "bound_mm": None,
         "reason": "well lit",
+        "hints": [],
+        "calibrated_on": "",
+        "similarity": 0.5,
         "light": "green",
+        "word": "Located",
+        "text": "ok: well lit (confidence 0.87)",
         "method": "test",
         "latency_ms": 30.5,
         "frames_per_s": 25.0,
@@ -77,17 +82,17 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
 
 
 def test_a_result_that_is_not_believed_is_shown_and_says_so(frame: Frame, pose: Pose) -> None:
-    doubted = Confident(pose, "test", 1.0, 0.5, confidence=0.1, ok=False, reason="another patient?")
+    doubted = Confident(pose, "test", 1.0, 0.5, confidence=0.1, belongs=True, ok=False, reason="too likely")
     sent = parsed(messages_of(update(frame, doubted)))
     assert "Image_Volume" in sent
-    assert sent["Registration"].content == (2, 10, "NOT OK", "confidence 0.10, another patient?")
+    assert sent["Registration"].content == (2, 10, "NOT OK", "not ok: too likely (confidence 0.10)")
 
 
 def test_a_frame_that_was_not_found_moves_nothing(frame: Frame) -> None:
     error = ScopeRegError("too little of the frame lies in the volume", where="frame", fix="move")
     sent = parsed(messages_of(update(frame, None, error)))
     assert list(sent) == ["Registration", "RegistrationInfo"]
-    assert sent["Registration"].content == (2, 0, "NOT OK", error.what)
+    assert sent["Registration"].content == (2, 0, "NOT FOUND", f"not found: {error.what}")
 
 
 def test_the_volume_at_the_place_of_the_frame(tmp_path: Path) -> None:

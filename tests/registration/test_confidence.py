@@ -31,6 +31,7 @@ from scopereg.registration.confidence import (
     QUALITY_FEATURES,
     ErrorModel,
     QualityFeatures,
+    Verdict,
     conformal_quantile,
     fit,
     in_first_half,
@@ -70,6 +71,10 @@ def example(agreement: bool = True) -> ErrorModel:
 def example_calibration(model: str, made_on: dict[str, Any] | None = None) -> Calibration:
     made = {f"{s}{a}": example(bool(a)) for s in ("network", "refined") for a in ("", "+agreement")}
     return Calibration(model, made_on or {"dataset": "synthetic"}, made)
+
+
+def assert_no_numbers(judged: Verdict | Result) -> None:
+    assert all(math.isnan(number) for number in (judged.expected_mm, judged.bound_mm, judged.confidence))
 
 
 def test_quality_features_tell_own_frames_from_others(echo: Registrar, patients: list[phantom.Phantom]) -> None:
@@ -124,14 +129,15 @@ def test_the_bound_holds_for_new_frames_and_few_of_them_are_flagged() -> None:
     """On average over calibrations, which is what conformal prediction promises."""
     signs, errors, _ = synthetic(500, 99)
     close = errors <= 3
-    verdicts, covered = [], []
+    verdicts, covered, stated = [], [], []
     for seed in range(20):
         known = fit(QUALITY_FEATURES, *synthetic(400, seed))
         found = [known.judge(row.tolist()) for row in signs]
-        covered.append(np.mean([e <= v.bound_mm for e, v in zip(errors, found, strict=True)]))
+        covered.append(np.mean([e <= v.bound_mm for e, v in zip(errors, found, strict=True) if v.belongs]))
+        stated += [known.expected_mm(row.tolist()) for row in signs]
         verdicts += found
     assert 0.935 <= np.mean(covered) <= 0.97
-    sure, expected = (np.array([getattr(v, name) for v in verdicts]) for name in ("confidence", "expected_mm"))
+    sure, expected = np.array([v.confidence for v in verdicts]), np.array(stated)
     assert 0.03 <= np.mean([not v.belongs for v in verdicts]) <= 0.07
     every = np.tile(close, 20)
     for low, high in ((0.05, 0.5), (0.5, 0.8), (0.8, 0.95)):
@@ -158,7 +164,8 @@ def test_thinned_scores_are_no_less_cautious() -> None:
     assert len(many.scores) == 200
     assert list(many.scores) == sorted(many.scores)
     signs, errors, _ = synthetic(4000, 3)
-    assert np.mean([e <= many.judge(s.tolist()).bound_mm for s, e in zip(signs, errors, strict=True)]) > 0.94
+    verdicts = [many.judge(row.tolist()) for row in signs]
+    assert np.mean([e <= v.bound_mm for v, e in zip(verdicts, errors, strict=True) if v.belongs]) > 0.94
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,8 @@ def test_a_frame_out_of_distribution_gets_a_reason(feature: str, words: str) -> 
     features[QUALITY_FEATURES.index(feature)] = STRANGE[feature]
     verdict = known.judge(features)
     assert words in verdict.reason
-    assert (verdict.belongs, verdict.ok, verdict.confidence) == (False, False, 0.0)
+    assert (verdict.belongs, verdict.ok) == (False, False)
+    assert_no_numbers(verdict)
 
 
 def test_a_frame_that_belongs_may_still_be_too_unsure() -> None:
@@ -190,11 +198,12 @@ def test_a_frame_that_belongs_may_still_be_too_unsure() -> None:
     assert 0 < unsure.confidence < 0.8
     assert "an error above 3 mm is too likely" in unsure.reason
     lost = known.judge([math.nan] * len(QUALITY_FEATURES))
-    assert (lost.ok, lost.confidence) == (False, 0.0)
+    assert (lost.ok, lost.belongs) == (False, False)
+    assert_no_numbers(lost)
     assert "nothing of the frame" in lost.reason
-    assert lost.expected_mm == 1000
+    assert known.expected_mm([math.nan] * len(QUALITY_FEATURES)) == 1000
     for far in (1e9, -1e9):
-        assert math.isfinite(known.judge([far] * len(QUALITY_FEATURES)).bound_mm)
+        assert math.isfinite(known.expected_mm([far] * len(QUALITY_FEATURES)))
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
@@ -282,8 +291,9 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
 def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: list[phantom.Phantom]) -> None:
     frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
     plain = replace(echo, calibration=None).prepare(patients[0].volume).register(frame)
-    assert (plain.ok, plain.reason, plain.verdict, plain.features) == (None, "", "", {})
-    assert plain.confidence == pytest.approx(max(plain.similarity, 0))
+    assert (plain.ok, plain.features) == (None, {})
+    assert plain.reason == plain.verdict == "not judged: echo network is not calibrated"
+    assert math.isnan(plain.confidence)
     assert "expected" not in str(plain)
     assert plain.facts["expected_mm"] is None
     for agreement in (False, True):
@@ -291,13 +301,14 @@ def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: lis
         judged = session.register(frame)
         assert np.abs(judged.pose.matrix - plain.pose.matrix).max() < 1e-3
         assert tuple(judged.features) == features_of(agreement)
-        assert 0 < judged.expected_mm < judged.bound_mm
+        assert judged.belongs is False or 0 < judged.expected_mm < judged.bound_mm
+        assert judged.ok is not None
         assert judged.verdict in str(judged)
         assert json.loads(json.dumps(judged.facts, allow_nan=False))["ok"] is judged.ok
         assert session.locate(frame.array[None]).features.shape == (1, 0)
 
 
-def test_a_pose_beyond_those_of_the_calibration_is_not_ok() -> None:
+def test_a_pose_beyond_those_of_the_calibration_is_not_judged() -> None:
     made = example_calibration("model", {"dataset": "synthetic", "magnitude": 10.0})
     fine = [*made.error_model("network", False).centre]
     turned = rotation_from_euler_deg(torch.tensor([0.0, -14.0, 3.0]))
@@ -309,9 +320,15 @@ def test_a_pose_beyond_those_of_the_calibration_is_not_ok() -> None:
         verdict = made.judge("network", fine, rotation, shift)
         judged = made.error_model("network", False).judge(fine)
         assert judged.ok
-        assert verdict.ok is inside
-        assert replace(verdict, ok=True, reason="") == judged  # nothing else changes
-    assert "14 voxels or degrees off the middle of the volume, and errors are known up to 10" in verdict.reason
+        if inside:
+            assert verdict == judged
+        else:
+            assert (verdict.ok, verdict.belongs) == (None, None)
+            assert_no_numbers(verdict)
+    where = "14 voxels or degrees off the middle of the volume"
+    assert verdict.reason == f"not judged: {where}, and errors are known up to 10"
+    strange = made.judge("network", [math.nan] * 5, turned, torch.zeros(3))
+    assert (strange.ok, strange.belongs) == (False, False)  # refused for what it looks like, wherever it lies
     unknown = example_calibration("model").judge("refined", fine, turned, torch.zeros(3))  # as older files are
     assert unknown.ok
 
@@ -320,7 +337,7 @@ def test_noise_is_not_ok(echo: Registrar, patients: list[phantom.Phantom]) -> No
     noise = Frame(torch.rand(SHAPE[1:], generator=torch.Generator().manual_seed(0)), spacing_mm=patients[0].spacing_mm)
     result = echo.prepare(patients[0].volume).register(noise)
     assert (result.belongs, result.ok) == (False, False)
-    assert result.confidence == 0
+    assert_no_numbers(result)
     assert result.reason
 
 
@@ -359,13 +376,13 @@ def test_the_command_tells_what_to_think_of_the_pose(
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
-    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--spacing", "0.82"]
+    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--pixel-mm", "0.82"]
     assert main([*batch, "--device", "cpu"]) == 0  # not ok is a result, no failure
     assert "not ok  noise.png: " in capsys.readouterr().out
     with (tmp_path / "out" / "poses.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["ok"] == "no"
-    assert float(row["bound_mm"]) > float(row["expected_mm"]) > 0
+    assert [row[name] for name in ("belongs", "expected_mm", "bound_mm", "confidence")] == ["no", "", "", ""]
     assert row["reason"] in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -381,12 +398,12 @@ def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: lis
     )
     assert len(judged) == len(refined) == len(without) == len(frames)
     for one, after, bare in zip(judged, refined, without, strict=True):
-        assert all(0 <= found.confidence <= 1 for found in (one, after, bare))
+        assert all(0 <= found.confidence <= 1 for found in (one, after))
         assert one.ok is not None
         assert after.verdict
         assert after.verdict != one.verdict
-        assert (bare.ok, bare.verdict) == (None, "")
-        assert bare.confidence == max(bare.similarity, 0)
+        assert (bare.ok, bare.verdict) == (None, "not judged: echo network is not calibrated")
+        assert math.isnan(bare.confidence)
         assert one.pose.is_close(bare.pose, mm=0.01, deg=0.05)
 
 

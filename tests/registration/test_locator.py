@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,26 @@ def test_a_larger_frame_is_cut_for_the_network_with_a_word(echo: Locator, case: 
     found = echo.locate(Frame(wide, spacing_mm=step, origin_mm=(-30 * step, -30 * step)))
     assert "its middle is used" in found.notes[0]
     assert case.error_mm(0, found.pose) < 4
+
+
+@pytest.mark.parametrize("method", ["echo", "echo+refine", "simpleitk-mi"])
+def test_what_a_mask_hides_changes_nothing(case: Case, method: str) -> None:
+    """Whatever lies under it: the same pose, similarity and quality features, and near the truth."""
+    locator, frame = Locator(case.volume, method, device="cpu"), case.frames[0]
+    height, width = frame.shape
+    mask = torch.ones(height, width, dtype=torch.bool)
+    mask[height // 3 : height // 2, width // 3 : width // 2] = False
+    start = shifted(case.truth[0], 1.0) if method == "simpleitk-mi" else None
+    dark, bright, noisy = (
+        locator.locate(replace(frame, array=torch.where(mask, frame.array, hidden), mask=mask), start)
+        for hidden in (0.0, 1.0, torch.rand(height, width, generator=torch.Generator().manual_seed(0)))
+    )
+    for found in (bright, noisy):
+        assert found.pose.is_close(dark.pose, mm=1e-6, deg=1e-6)
+        assert found.similarity == dark.similarity
+        assert found.features == dark.features
+    assert case.error_mm(0, dark.pose) < 4
+    assert float(bright.frame.array[~mask].min()) == 1  # the result has the frame as it came
 
 
 @pytest.mark.parametrize("method", ["start", "centre", "simpleitk-mi"])

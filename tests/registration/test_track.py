@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
 
 
 def result_of(reason: str, expected_mm: float, ok: bool, belongs: bool | None = None) -> Result:
-    told = {"expected_mm": expected_mm, "ok": ok, "belongs": belongs, "reason": reason}
+    told = {"expected_mm": expected_mm, "bound_mm": 2 * expected_mm, "ok": ok, "belongs": belongs, "reason": reason}
+    told |= {"confidence": 0.5, "hints": ("mirrored", "too large"), "calibrated_on": "30 phantoms"}
     return Result(POSE, "echo network", 20.0, 0.5, **told)  # type: ignore[arg-type]
 
 
@@ -44,6 +46,19 @@ def test_steps_come_back(tmp_path: Path) -> None:
         results = [each.result and repr(replace(each.result, pose=POSE)) for each in (found, step)]
         assert results[0] == results[1]
     assert math.isnan(read_track(path)[1].error_mm)
+
+
+def test_tables_from_before_bounds_were_told_are_read(tmp_path: Path) -> None:
+    path = write_track(STEPS, tmp_path / "track.csv")
+    with path.open(newline="") as file:
+        rows = [row[:-4] for row in csv.reader(file)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert is_track(path)
+    found = read_track(path)[0].result
+    assert found is not None
+    assert (found.ok, found.expected_mm, found.hints, found.calibrated_on) == (True, 1.25, (), "")
+    assert math.isnan(found.bound_mm)
 
 
 def test_other_files_are_no_tracks(tmp_path: Path) -> None:

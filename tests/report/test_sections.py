@@ -130,7 +130,7 @@ def test_sweeps_are_traced_beside_results_or_alone(tmp_path: Path) -> None:
     write_track(unknown, tmp_path / "second" / "track.csv")
     without = report(tmp_path, tmp_path / "second")
     assert "Errors against the tracker" not in without
-    assert without.count("<svg") == 1
+    assert without.count("<figure>") == 1
 
 
 def test_a_damaged_track_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

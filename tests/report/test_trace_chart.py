@@ -28,7 +28,7 @@ def test_a_band_lies_between_its_neighbours() -> None:
     (line,) = re.findall(r'<polyline points="([^"]*)"', drawn)
     places = [float(point.split(",")[0]) for point in line.split()]
     assert places[1] < start < places[2] < start + width < places[3]
-    assert '<i style="background:red"></i>lost' in drawn
+    assert re.search(r'<span class="key"><svg[^>]*><rect[^>]*fill:red[^>]*></rect></svg>lost</span>', drawn)
 
 
 def test_nothing_known_still_draws() -> None:

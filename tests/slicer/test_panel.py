@@ -112,7 +112,7 @@ def test_the_view_lies_where_scopereg_found_the_frame(
         along, down = found.rotation[:, 0] * RAS, found.rotation[:, 1] * RAS
         assert np.allclose(plane[:3, :3], np.column_stack([along, -down, np.cross(along, -down)]), atol=1e-5)
     assert light(panel) == "LOCATED"
-    assert panel.details_label.text.startswith("expected error 1.2 mm, confidence 93 %, latency 30 ms, 25.0 frames/s")
+    assert panel.details_label.text.startswith("expected error 1.2 mm, confidence 0.93, latency 30 ms, 25.0 frames/s")
     layers, view = red_view(slicer).GetSliceCompositeNode(), red_view(slicer).GetSliceNode()
     assert (layers.foreground, layers.background) == ("vtkMRMLScalarVolumeNode:Image_Volume", None)
     assert view.visible

@@ -49,7 +49,7 @@ def light_of(report: Report | None, age_s: float, *, connected: bool) -> Light:
         return Light("grey", "WAITING", "connected; no frame has come yet")
     if age_s > STALE_S:
         return Light("grey", "STALE", f"nothing new for {age_s:.0f} s: what is on the screen is from before")
-    return Light(report.light, _word(report), report.reason or _REASONS[report.light])
+    return Light(report.light, _word(report), "; ".join((report.reason or _REASONS[report.light], *report.hints)))
 
 
 def _word(report: Report) -> str:

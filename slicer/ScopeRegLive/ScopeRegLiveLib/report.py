@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 LIGHTS = ("green", "amber", "red")
 OK = 1  # code of a STATUS that says so
+NOT_JUDGED = "not judged"  # what a reason begins with where nobody can tell
 
 
 class Report(NamedTuple):
@@ -19,16 +20,22 @@ class Report(NamedTuple):
     number: int | None = None  # of frames that were sought, from 1
     confidence: float | None = None  # 0 to 1
     expected_mm: float | None = None
+    bound_mm: float | None = None  # 95 % of the errors of such frames are below
+    hints: tuple[str, ...] = ()  # what is wrong with a frame that is not ok
+    calibrated_on: str = ""  # what the verdict rests on
     latency_ms: float | None = None  # from the arrival of the frame at scopereg to its result
     frames_per_s: float | None = None
     method: str = ""  # empty also where nothing was found
 
     @property
     def details(self) -> str:
-        """The numbers in one line. What to expect of a pose is left out where it is not reliable."""
+        """The numbers in one line. What to expect of a pose is left out where the frame is none of the volume's."""
+        strange = self.light == "red"
         parts = (
-            _said("expected error {:.1f} mm", None if self.light == "red" else self.expected_mm),
-            _said("confidence {:.0f} %", None if self.confidence is None else 100 * self.confidence),
+            _said("expected error {:.1f} mm", None if strange else self.expected_mm),
+            _said("95 % below {:.1f} mm", None if strange else self.bound_mm),
+            _said("confidence {:.2f}", self.confidence),
+            _said("calibrated on {}", self.calibrated_on or None),
             _said("latency {:.0f} ms", self.latency_ms),
             _said("{:.1f} frames/s", self.frames_per_s),
             _said("frame {}", self.number),
@@ -45,6 +52,7 @@ def report_of_text(text: str | None) -> Report | None:
     if not isinstance(facts, dict) or "ok" not in facts or not isinstance(facts["ok"], (bool, type(None))):
         return None
     number = _number(facts.get("number"))
+    hints = facts.get("hints")
     report = Report(
         facts["ok"],
         "red",
@@ -52,26 +60,32 @@ def report_of_text(text: str | None) -> Report | None:
         None if number is None else int(number),
         _number(facts.get("confidence")),
         _number(facts.get("expected_mm")),
+        _number(facts.get("bound_mm")),
+        tuple(filter(None, map(_words, hints))) if isinstance(hints, list) else (),
+        _words(facts.get("calibrated_on")),
         _number(facts.get("latency_ms")),
         _number(facts.get("frames_per_s")),
         _words(facts.get("method")),
     )
-    light = facts.get("light")
-    return report._replace(light=light if light in LIGHTS else _light(report))
+    return report._replace(light=_light(report, facts.get("light")))
 
 
 def report_of_status(code: int, percent: int, text: str | None) -> Report:
-    """The report in a STATUS called Registration: its subcode is the confidence in percent, 0 where there is none."""
-    ok = code == OK
-    return Report(ok, "green" if ok else "amber" if percent > 0 else "red", _words(text), confidence=percent / 100)
+    """The report in a STATUS called Registration: its subcode is the confidence in percent, -1 where there is none."""
+    words = _words(text)
+    ok = True if code == OK else None if words.startswith(NOT_JUDGED) else False
+    light = "green" if ok else "red" if percent == 0 else "amber"
+    return Report(ok, light, words, confidence=None if percent < 0 or light == "red" else percent / 100)
 
 
-def _light(report: Report) -> str:
-    """For a sender that does not name the light itself.
+def _light(report: Report, sent: Any) -> str:
+    """The light that was sent, or that of a sender that does not name it. Green stands for what is ok alone.
 
     Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all. Where no
     error is expected the method has no calibration, and nobody can tell, even if an older sender calls it ok.
     """
+    if sent in LIGHTS and (sent != "green" or report.ok):
+        return str(sent)
     if not report.method or (report.ok is False and not report.confidence):
         return "red"
     return "green" if report.ok and report.expected_mm is not None else "amber"

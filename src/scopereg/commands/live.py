@@ -249,7 +249,7 @@ def _source_reading(options: LiveOptions) -> Reading:
     from scopereg.live.sources import Reading
 
     return Reading(
-        spacing_mm=sizes_mm(options.spacing, 2, "--spacing"),
+        spacing_mm=sizes_mm(options.pixel_mm, 2, "--pixel-mm"),
         calibration=options.calibration,
         region=options.region,
         device=options.image,
@@ -337,7 +337,7 @@ class StatusLine:
         counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counters.items())
         return Text.assemble(
             (light, _STYLES[light]),
-            f" {text}" if text else "",
+            f" {text}",
             f"  {rates.frames_per_s:.1f} frames/s, latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
             f"  {counted}" if counted else "",
         )

@@ -13,6 +13,7 @@ from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
 from scopereg.commands.shared import (
     Agreement,
+    AnyMethod,
     ConventionName,
     Device,
     ImageReading,
@@ -54,8 +55,7 @@ class RegisterOptions(ImageReading):
     volume: Positional[VolumeFile] = None
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
-    method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
+    method: AnyMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
     agreement: Agreement = False
@@ -135,8 +135,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     print_notes(console, result.notes)
     console.print(str(result.pose))
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
-    if result.verdict:
-        console.print(result.verdict)
+    console.print(result.verdict)
     if result.ok is False and start is None and ready.locator.might_look_wider:
         console.print("If the frame may lie far from the middle of the volume: --wide --refine looks from more starts.")
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
@@ -278,17 +277,30 @@ def _workers(options: RegisterOptions, frames: int, worth: int) -> int:
     return max(min(usable_cores(), _MOST_WORKERS, frames // worth), 1)
 
 
-def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -> None:
+def _name_some(console: Console, rows: Sequence[Row]) -> None:
+    """Frames that may not be relied on: why, one line each up to some; one line where all have the same reason."""
     from scopereg.registration.batch import TABLE
+    from scopereg.registration.result import NOT_JUDGED, Assessment
+
+    told = [Assessment.of(row.result) for row in rows]
+    why = ["; ".join((each.reason.removeprefix(NOT_JUDGED), *each.hints)) for each in told]
+    if len(rows) > 1 and len(set(why)) == 1:
+        console.print(f"{told[0].state}  all {len(rows)}: {why[0]}")
+        return
+    for row, each, reason in list(zip(rows, told, why, strict=True))[:_MOST_NAMED]:
+        console.print(f"{each.state}  {row.task.label}: {reason}")
+    if len(rows) > _MOST_NAMED:
+        console.print(f"{told[0].state}  {len(rows) - _MOST_NAMED} more, see {TABLE}")
+
+
+def _summarise(console: Console, rows: Sequence[Row], written: Sequence[Path]) -> None:
+    from scopereg.registration.batch import Tally
 
     failed = [row for row in rows if row.error]
-    console.print(f"{len(rows) - len(failed)} of {len(rows)} frames located")
+    console.print(str(Tally.of(rows)))
     for row in failed:
         console.print(f"failed  {row.task.label}: {in_flags(row.error, RegisterOptions)}")
-    doubtful = [row for row in rows if row.result is not None and row.result.ok is False]
-    for row in doubtful[:_MOST_NAMED]:
-        console.print(f"not ok  {row.task.label}: {row.found.reason}")
-    if len(doubtful) > _MOST_NAMED:
-        console.print(f"not ok  {len(doubtful) - _MOST_NAMED} more, see {TABLE}")
+    _name_some(console, [row for row in rows if row.result is not None and row.result.ok is False])
+    _name_some(console, [row for row in rows if row.result is not None and row.result.ok is None])
     for path in written:
         console.print(f"wrote   {path}")

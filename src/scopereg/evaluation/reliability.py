@@ -24,13 +24,14 @@ class Judged(NamedTuple):
     """Frames whose error is known, and what was said of each."""
 
     errors_mm: Array  # (N,)
-    doubt: Array  # (N,), larger is less sure: the expected error, or a confidence turned round
+    doubt: Array  # (N,), larger is less sure, see `doubt_of`
     patients: list[str]
-    confidence: Array  # (N,); of a calibrated network the probability of an error of at most 3 mm
-    expected_mm: Array  # (N,), this and what follows NaN and False where nothing is calibrated
+    confidence: Array  # (N,), of a calibrated method the probability of an error of at most 3 mm; else the similarity
+    expected_mm: Array  # (N,), this and the next NaN where nothing is calibrated, or the frame is none of the volume's
     bound_mm: Array
     ok: Flags
     lost: int = 0  # frames besides these that were not located
+    silent: int = 0  # and those that were not judged
 
     @property
     def bad(self) -> Flags:
@@ -39,7 +40,7 @@ class Judged(NamedTuple):
 
     @property
     def is_calibrated(self) -> bool:
-        return bool(np.isfinite(self.expected_mm).all())
+        return bool(np.isfinite(self.expected_mm).any())
 
 
 class Reliability(NamedTuple):
@@ -61,20 +62,30 @@ class Reliability(NamedTuple):
 def reliability_of(judged: Judged) -> Reliability:
     """Compute everything that a table shows of some frames."""
     errors, ok = judged.errors_mm, judged.ok
-    calibrated = judged.is_calibrated
+    calibrated, bounded = judged.is_calibrated, np.isfinite(judged.bound_mm)
     return Reliability(
         frames=len(errors),
         mean_mm=float(errors.mean()),
-        expected_mm=float(judged.expected_mm.mean()),
+        expected_mm=float(np.nanmean(judged.expected_mm)) if calibrated else math.nan,
         bad=int(judged.bad.sum()),
         auroc=auroc(judged.bad, judged.doubt),
         interval=auroc_interval(judged.bad, judged.doubt, judged.patients),
-        below_bound=float((errors <= judged.bound_mm).mean()) if calibrated else math.nan,
-        bound_mm=float(np.median(judged.bound_mm)),
+        below_bound=float((errors <= judged.bound_mm)[bounded].mean()) if bounded.any() else math.nan,
+        bound_mm=float(np.median(judged.bound_mm[bounded])) if bounded.any() else math.nan,
         ok=float(ok.mean()) if calibrated else math.nan,
         ok_good=float((errors[ok] <= SUCCESS_MM).mean()) if ok.any() else math.nan,
         surest_half_mm=mean_of_surest(errors, judged.doubt, 0.5),
     )
+
+
+def doubt_of(expected_mm: Array, sure: Array) -> Array:
+    """How much each frame (N,) is doubted: by the error to expect; nothing is expected of a frame that is refused.
+
+    Without any expected error, by how sure the method is.
+    """
+    if not np.isfinite(expected_mm).any():
+        return -sure
+    return np.where(np.isfinite(expected_mm), expected_mm, np.inf)
 
 
 def auroc(bad: Flags, doubt: Array) -> float:

@@ -44,7 +44,7 @@ class FrameResult:
     hd95_mm: float
     ncc: float
     ssim: float
-    confidence: float  # of the method, larger is surer
+    confidence: float  # probability of an error of at most 3 mm, by a calibration; in old files else 0 to 1
     time_ms: float
     true_tx: float  # the true pose, voxels and degrees of R = Rz Ry Rx
     true_ty: float
@@ -62,6 +62,7 @@ class FrameResult:
     bound_mm: float = math.nan  # 95 % of the errors of such frames are below
     ok: str = ""  # yes or no: whether the pose is reliable
     failure: str = ""  # why the frame was not located; then there is no pose, and no error but NaN
+    similarity: float = math.nan  # of frame and volume at the pose, -1 to 1
 
     @classmethod
     def of(
@@ -81,13 +82,11 @@ class FrameResult:
         `judged`: the method gives verdicts. `shared_ms` belongs to all frames of the case. What was not measured, and
         the pose of a frame that is not `placed`, is NaN; `labels` are the other columns.
         """
-        unknown = dict.fromkeys((*_MEASURED, "expected_mm", "bound_mm", "confidence"), math.nan)
+        unknown = dict.fromkeys((*_MEASURED, *_STATED), math.nan)
         told: dict[str, Any] = {**unknown, **measured, "start_mm": start_mm, "time_ms": shared_ms}
         if isinstance(found, Result):
-            sure = found.confidence if math.isfinite(found.confidence) else found.similarity
-            told |= {"confidence": sure, "time_ms": shared_ms + found.time_ms, "ok": YES_NO[found.ok]}
-            if found.ok is not None:
-                told |= {"expected_mm": found.expected_mm, "bound_mm": found.bound_mm}
+            told |= {name: getattr(found, name) for name in (*_STATED, "similarity")}
+            told |= {"time_ms": shared_ms + found.time_ms, "ok": YES_NO[found.ok]}
         else:
             told |= {"ok": "no" if judged else "", "failure": "" if placed else " ".join(found.what.split())}
         for kind, pose in (("true", true), ("found", placed)):
@@ -117,8 +116,10 @@ class ResultsFile(NamedTuple):
 POSE = ("tx", "ty", "tz", "rx", "ry", "rz")  # of columns that hold a pose
 _MEASURED = ("mtre_mm", "translation_mm", "rotation_deg", "geodesic_deg", "dice", "hd95_mm", "ncc", "ssim")
 COLUMNS = tuple(field.name for field in fields(FrameResult))
+_STATED = ("confidence", "expected_mm", "bound_mm")
 _FIRST_COLUMNS = COLUMNS[: COLUMNS.index("expected_mm")]  # of files from before calibrations
-_KNOWN_COLUMNS = (COLUMNS, COLUMNS[: COLUMNS.index("failure")], _FIRST_COLUMNS)  # of files of any age
+_SINCE = ("similarity", "failure")  # columns that came later
+_KNOWN_COLUMNS = (COLUMNS, *(COLUMNS[: COLUMNS.index(name)] for name in _SINCE), _FIRST_COLUMNS)  # of files of any age
 _TYPES = get_type_hints(FrameResult)
 
 

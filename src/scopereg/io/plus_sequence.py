@@ -15,7 +15,8 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, as_pair
+from scopereg.image_fields import as_pair
+from scopereg.images import Frame
 from scopereg.io.cine import Cine
 from scopereg.io.grey import brightness
 from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage

@@ -37,8 +37,9 @@ class StoredFrame(Frame):
         path: Path | str = "",
         facts: Mapping[str, Any] | None = None,
         pose: Pose | None = None,
+        mask: Any = None,
     ) -> None:
-        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
+        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference, mask)
         for name, value in (("path", Path(path)), ("facts", dict(facts or {})), ("pose", pose)):
             object.__setattr__(self, name, value)
 

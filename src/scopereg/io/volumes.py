@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.images import Volume, as_sizes
+from scopereg.image_fields import as_sizes
+from scopereg.images import Volume
 from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.dicom.header import says_dicom
 from scopereg.io.dicom.volumes import read_dicom_series, read_enhanced

@@ -5,10 +5,11 @@
 | TRANSFORM | ImageToVolume | the pose, between RAS spaces: for an image in its own mm |
 | IMAGE | Image_Volume | the frame in its place: needs no transform |
 | IMAGE | Cut_Volume | if wanted, the volume cut at that place |
-| STATUS | Registration | code 1 if the result is reliable, else 2; subcode the confidence in %; text, reason |
+| STATUS | Registration | code 1 if the result is reliable, else 2; subcode the confidence in %; verdict |
 | STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
 
-The subcode is 0 only where the frame is not of the volume or was not found, so that a STATUS alone tells the light.
+The subcode is 0 only where the frame is not of the volume or was not found, and -1 where nobody judged, so that a
+STATUS alone tells the light.
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
 """
 
@@ -83,12 +84,13 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
 def status_of(assessment: Assessment) -> Status:
     """An assessment as a STATUS: what nobody judged is not reliable either, and its title says so.
 
-    A confidence of 0 % stands for a red light, so any other light is sent with 1 % at least.
+    A confidence of 0 % stands for a red light, so any other light is sent with 1 % at least; without one, with -1.
     """
-    least = 0 if assessment.light == "red" else 1
-    percent = max(least, round(100 * (assessment.confidence or 0.0)))
-    title = {True: "OK", False: "NOT OK", None: "NOT JUDGED"}[assessment.ok]
-    return Status(OK if assessment.ok else FAILED, percent, title, assessment.text)
+    percent = 0
+    if assessment.light != "red":
+        percent = -1 if assessment.confidence is None else max(1, round(100 * assessment.confidence))
+    code = OK if assessment.light == "green" else FAILED
+    return Status(code, percent, assessment.state.upper(), assessment.text)
 
 
 def _cut(result: Result, update: Update) -> np.ndarray:
@@ -102,7 +104,7 @@ def _cut(result: Result, update: Update) -> np.ndarray:
 def _as_json(update: Update, assessment: Assessment) -> str:
     facts = {
         "number": update.number,
-        **assessment._asdict(),
+        **assessment.facts,
         "latency_ms": round(update.latency_ms, 1),
         "frames_per_s": round(update.rates.frames_per_s, 1),
     }

@@ -97,6 +97,27 @@ class Row(NamedTuple):
         return self.result
 
 
+class Tally(NamedTuple):
+    """How many frames of a batch may be relied on, and what of the others."""
+
+    frames: int
+    ok: int
+    refused: int
+    silent: int  # not judged
+    failed: int  # no pose
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Tally:
+        said = [row.result.ok for row in rows if row.result is not None]
+        ok, refused, silent = (sum(each is value for each in said) for value in (True, False, None))
+        return cls(len(rows), ok, refused, silent, len(rows) - len(said))
+
+    def __str__(self) -> str:
+        others = {"refused": self.refused, "not judged": self.silent, "failed": self.failed}
+        counted = [f"{count} {name}" for name, count in others.items() if count]
+        return ", ".join([f"{self.ok} of {self.frames} may be relied on", *counted])
+
+
 def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[list[Task], list[Row]]:
     """The frames of files, and rows for the files that cannot be read."""
     tasks: list[Task] = []

@@ -16,7 +16,7 @@ from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
 from scopereg.io.records import MIB, Limits, Record, read_json
 from scopereg.networks.weights import weights_sha256
-from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict
+from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict, not_judged
 from scopereg.registration.grey import GREY
 from scopereg.registration.result import Result
 
@@ -64,16 +64,16 @@ class Calibration:
         """A verdict, or a result with one, on a pose that lies there.
 
         Quality features of frames farther off than those of the calibration say less than they seem to: such a pose is
-        not ok.
+        not judged, unless it was refused for what it looks like.
         """
         reach = self.made_on.get("magnitude")
-        if not judged.ok or not isinstance(reach, int | float):
+        if not judged.belongs or not isinstance(reach, int | float):
             return judged
         offset = largest_offset(rotation, translation)
         if offset <= BEYOND * reach:
             return judged
         where = f"{offset:.0f} voxels or degrees off the middle of the volume"
-        return replace(judged, ok=False, reason=f"{where}, and errors are known up to {reach:g}")
+        return replace(judged, **vars(not_judged(f"{where}, and errors are known up to {reach:g}")))
 
     def check_model(self, fingerprint: str, where: Path | str) -> None:
         """An error where it belongs to other weights."""

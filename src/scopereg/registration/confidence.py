@@ -24,6 +24,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, target_points
 from scopereg.networks.streaming import Located
 from scopereg.registration.grey import GreyVolume, Level, RefineOptions
+from scopereg.registration.result import NOT_JUDGED
 
 QUALITY_FEATURES = (
     "residual",  # log mm of the coordinates from the plane fitted to them
@@ -68,18 +69,28 @@ class QualityFeatures:
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
         self._shifts = torch.tensor([(float(x), float(y), 0.0) for x, y in _SHIFTS_PX], device=volume.device)
 
-    def at_poses(self, images: Float[Tensor, "b rows columns"], poses: VoxelPoses) -> Float[Tensor, "b 2"]:
-        """The features `AT_POSE`, of frames at any poses: they depend on nothing else."""
-        return self._grey.correlations(images, poses)
+    def at_poses(
+        self,
+        images: Float[Tensor, "b rows columns"],
+        poses: VoxelPoses,
+        masks: Bool[Tensor, "b rows columns"] | None = None,
+    ) -> Float[Tensor, "b 2"]:
+        """The features `AT_POSE`, of frames at any poses: they depend on nothing else. Masks tell what counts."""
+        return self._grey.correlations(images, poses, masks)
 
-    def of(self, images: Float[Tensor, "b rows columns"], found: Located) -> Float[Tensor, "b features"]:
+    def of(
+        self,
+        images: Float[Tensor, "b rows columns"],
+        found: Located,
+        masks: Bool[Tensor, "b rows columns"] | None = None,
+    ) -> Float[Tensor, "b features"]:
         """Of frames as they were found: five, or six where `found` also has those of `with_changes(images)`."""
         count = len(images)
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
         own = VoxelPoses(poses.rotation[:count], poses.translation[:count])
         evidence = found.evidence[:count].float().clamp_min(_NOTHING)
         parts = [self._log_mm(found.residual[:count]), _entropy(evidence), evidence.log().mean(1)]
-        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own)], 1)
+        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own, masks)], 1)
         if len(poses.rotation) == count:
             return features
         return torch.cat([features, self._spread(own, poses).unsqueeze(1)], 1)
@@ -119,14 +130,24 @@ def _entropy(evidence: Float[Tensor, "b cells"]) -> Float[Tensor, "b"]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of a pose."""
+    """What to think of a pose. Its numbers are NaN unless the frame belongs to the volume."""
 
     expected_mm: float  # error to expect
     bound_mm: float  # 95 % of the errors of such frames are below
-    confidence: float  # probability that the error is at most 3 mm; 0 where the frame does not belong to the volume
-    belongs: bool  # to the volume; else it is taken for a frame of something else
-    ok: bool
+    confidence: float  # probability that the error is at most 3 mm
+    belongs: bool | None  # to the volume; else it is taken for a frame of something else. None: not judged
+    ok: bool | None
     reason: str  # why it is not ok
+
+
+def refused(reason: str) -> Verdict:
+    """The verdict on a frame that does not belong to the volume."""
+    return Verdict(math.nan, math.nan, math.nan, False, False, reason)
+
+
+def not_judged(why: str) -> Verdict:
+    """The verdict where nothing was calibrated that comes near: neither right nor wrong."""
+    return Verdict(math.nan, math.nan, math.nan, None, None, f"{NOT_JUDGED}{why}")
 
 
 @dataclass(frozen=True)
@@ -151,13 +172,14 @@ class ErrorModel:
 
     def judge(self, features: Sequence[float]) -> Verdict:
         """The verdict on a frame with these features."""
+        unlike = self._out_of_distribution(features)
+        if unlike:
+            return refused(unlike)
         expected = self.expected_mm(features)
         bound = expected * conformal_quantile(self.scores, COVERAGE)
-        unlike = self._out_of_distribution(features)
-        share = 0.0 if unlike else bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
+        share = bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
         likely = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {share:.0%} sure"
-        reason = unlike or ("" if share >= ENOUGH else likely)
-        return Verdict(expected, bound, share, not unlike, not reason, reason)
+        return Verdict(expected, bound, share, True, share >= ENOUGH, "" if share >= ENOUGH else likely)
 
     def _out_of_distribution(self, features: Sequence[float]) -> str:
         """Why the frame does not belong to the volume, by the feature that is farthest out; empty where it may."""

@@ -103,9 +103,15 @@ class GreyVolume:
         for level, volume in zip(self.options.levels, self.levels, strict=True):
             yield GreyComparison(volume, frames, seen, level, self.options)
 
-    def correlations(self, frames: Float[Tensor, "b h w"], poses: VoxelPoses) -> Float[Tensor, "b levels"]:
-        """The similarity of frames at poses at every level; all on the volume's device."""
-        seen = field_of_view(frames).to(torch.float32)
+    def correlations(
+        self, frames: Float[Tensor, "b h w"], poses: VoxelPoses, masks: Bool[Tensor, "b h w"] | None = None
+    ) -> Float[Tensor, "b levels"]:
+        """The similarity of frames at poses at every level; all on the volume's device.
+
+        `masks` are true where pixels count.
+        """
+        field = field_of_view(frames)
+        seen = (field if masks is None else field & masks).to(torch.float32)
         return torch.stack([one.similarity(poses) for one in self.compare(frames, seen)], 1)
 
 

@@ -86,7 +86,7 @@ class Locator:
             try:
                 check_content(frame)
                 _check_size(frame, self.volume)
-                usable[row] = _in_unit_range(frame)
+                usable[row] = frame.for_registration()
             except ScopeRegError as error:
                 found[row] = error
         results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
@@ -97,16 +97,12 @@ class Locator:
     @watched()
     def refine_from(self, frame: Frame, start: Result) -> Result | None:
         """A frame refined from another pose than the one that was found; None where that cannot be."""
-        refined = self.prepared.refine_from(_in_unit_range(frame), start) if self.refines else None
+        refined = self.prepared.refine_from(frame.for_registration(), start) if self.refines else None
         return None if refined is None else self._of(frame, refined)
 
     def _of(self, frame: Frame, result: Result) -> Result:
         """The result with the images as they came."""
         return replace(result, frame=frame, volume=self.volume)
-
-
-def _in_unit_range(frame: Frame) -> Frame:
-    return replace(frame, array=unit_range(frame.array))
 
 
 def _check_size(frame: Frame, volume: Volume) -> None:

@@ -7,7 +7,6 @@ pose, coarse to fine. How much the start counts beside what is seen, which steps
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, make_grey
 from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
 from scopereg.registration.prepared import Found, Identity, Prepared
-from scopereg.registration.result import RegistrationError, Result, confidence_of
+from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.working_grid import isotropic
 from scopereg.threads import look, watched
 
@@ -119,7 +118,7 @@ def refine_in(refiner: Refiner, volume: Volume, frame: Frame, start: Pose) -> tu
     fine = frame.resampled(volume.isotropic_spacing_mm)
     where = pose_to_voxels(start, fine, volume)
     one = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-    found = refiner.refine(fine.array[None], one)
+    found = refiner.refine(fine.tissue[None], one, fine.seen[None])
     return pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, volume), found
 
 
@@ -286,6 +285,4 @@ class PreparedRefinement(Prepared):
             time_ms=start.time_ms + (time.perf_counter() - begin) * 1e3,
             similarity=similarity,
             iterations=start.iterations + found.iterations,
-            # That of the pose before says nothing of this one; a calibration judges it anew.
-            confidence=start.confidence if math.isnan(start.confidence) else confidence_of(similarity),
         )

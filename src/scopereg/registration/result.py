@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
 
 Light = Literal["green", "amber", "red"]
+WORDS = ("Located", "Doubtful", "Not judged", "Rejected", "Not found")
+LOCATED, DOUBTFUL, SILENT, REJECTED, NOT_FOUND = WORDS
 TRANSLATION = ("tx_mm", "ty_mm", "tz_mm")
 ANGLES = ("rx_deg", "ry_deg", "rz_deg")
 POSE = (*TRANSLATION, *ANGLES)  # ImageToVolume in LPS, R = Rz Ry Rx
-VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason")
+VERDICT = ("ok", "belongs", "confidence", "expected_mm", "bound_mm", "reason", "hints", "calibrated_on")
+_APART = "; "  # hints in a cell of a table
+NOT_JUDGED = "not judged: "  # what the reason begins with where nobody can tell whether a pose is reliable
 YES_NO = {None: "", True: "yes", False: "no"}  # ok and belongs, as tables hold them
 TRUTH = {word: truth for truth, word in YES_NO.items()}  # and read back
 
@@ -45,15 +49,17 @@ class Result:
     pose: Pose  # ImageToVolume, LPS mm
     method: str
     time_ms: float
-    similarity: float  # the method's own measure at the found pose, larger is better
+    similarity: float  # how alike frame and volume are at the pose, -1 to 1
     iterations: int = 0
     notes: tuple[str, ...] = ()  # what was done to the images that a user should know
-    confidence: float = math.nan  # calibrated: probability of an error of at most 3 mm; else 0 to 1, or NaN for none
-    expected_mm: float = math.nan  # error to expect; this and what follows only of calibrated networks
+    confidence: float = math.nan  # probability, by a calibration, of an error of at most 3 mm; this and the next two
+    expected_mm: float = math.nan  # error to expect; are NaN unless the frame was judged, and is one of this volume
     bound_mm: float = math.nan  # 95 % of the errors of such frames are below
     belongs: bool | None = None  # whether the frame is one of this volume at all; None where nobody can tell
-    ok: bool | None = None  # whether the pose is reliable; None likewise
-    reason: str = ""  # why not
+    ok: bool | None = None  # whether the pose is reliable; None where it was not judged
+    reason: str = ""  # why it is not, or was not judged
+    hints: tuple[str, ...] = ()  # what is wrong with a frame that is not ok, such as "fits better mirrored"
+    calibrated_on: str = ""  # what the verdict rests on, in words
     features: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of quality, for the verdict
     seen_from: Pose | None = None  # the middle of what a network was given, if that is not the whole volume
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
@@ -62,27 +68,39 @@ class Result:
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """A number means one thing, whoever made the result: none of an error that nobody can know is kept."""
+        changed: dict[str, Any] = {}
+        if self.ok and self.belongs is None:
+            changed["belongs"] = True
+        silent = self.reason.startswith(NOT_JUDGED)
+        if self.ok is None or not changed.get("belongs", self.belongs):
+            changed |= {"confidence": math.nan, "expected_mm": math.nan, "bound_mm": math.nan}
+        if self.ok is None:
+            why = self.reason or f"{self.method or 'the method'} is not calibrated"
+            changed["reason"] = why if silent else NOT_JUDGED + why
+        elif silent:
+            changed["reason"] = ""
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)  # it is still being made
+
     def __str__(self) -> str:
-        verdict = f" {self.verdict}" if self.verdict else ""
-        return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms]{verdict}"
+        return f"{self.pose} [{self.method}, {self.time_ms:.0f} ms] {self.verdict}"
 
     def without_images(self) -> Result:
         """Pose, verdict and how it was found: what can be kept of many frames, or sent to another process."""
         return replace(self, frame=None, volume=None, evidence=None, alternatives=())
 
-    def without_verdict(self) -> Result:
-        """The same where nobody knows what its quality features mean; then its confidence is that of its similarity."""
-        sure, none = confidence_of(self.similarity), math.nan
-        return replace(self, confidence=sure, expected_mm=none, bound_mm=none, belongs=None, ok=None, reason="")
+    def without_verdict(self, why: str = "") -> Result:
+        """The same where nobody knows what its quality features mean; `why` in words."""
+        none = math.nan
+        unknown = replace(self, confidence=none, expected_mm=none, bound_mm=none, belongs=None, ok=None, reason=why)
+        return replace(unknown, calibrated_on="")
 
     @property
     def verdict(self) -> str:
-        """Whether the pose is reliable, in words; empty where nobody can tell."""
-        if self.ok is None:
-            return ""
-        state = "ok" if self.ok else f"not ok: {self.reason}"
-        numbers = f"expected error {self.expected_mm:.1f} mm, 95 % below {self.bound_mm:.1f} mm"
-        return f"{state} ({numbers}, confidence {self.confidence:.2f})"
+        """Whether the pose is reliable, in words, and what that rests on."""
+        return Assessment.of(self).text
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -98,6 +116,8 @@ class Result:
             "belongs": self.belongs,
             "ok": self.ok,
             "reason": self.reason,
+            "hints": list(self.hints),
+            "calibrated_on": self.calibrated_on,
             "signs": {name: _number(value) for name, value in self.features.items()},
             "timings_ms": self.timings_ms,
             "notes": list(self.notes),
@@ -116,6 +136,8 @@ class Result:
             "belongs": YES_NO[self.belongs],
             "confidence": _cell(self.confidence, 3),
             "reason": self.reason,
+            "hints": _APART.join(self.hints),
+            "calibrated_on": self.calibrated_on,
             "similarity": _cell(self.similarity, 6),
             "time_ms": _cell(self.time_ms, 1),
             "method": self.method,
@@ -142,6 +164,8 @@ class Result:
             belongs=TRUTH[row.get("belongs") or ""],
             ok=TRUTH[row.get("ok") or ""],
             reason=row.get("reason") or "",
+            hints=hints_of(row.get("hints")),
+            calibrated_on=row.get("calibrated_on") or "",
         )
 
     def save(self, path: Path | str, *, convention: Convention = "slicer") -> Path:
@@ -172,32 +196,74 @@ class Assessment(NamedTuple):
     Made here alone, also for a frame that was not found, which has no result.
     """
 
-    light: Light  # green: reliable. Amber: likely wrong, or nobody can tell. Red: not of this volume, or not found
-    ok: bool | None  # None: nobody judged it, since the method is not calibrated
+    light: Light  # green: reliable. Amber: likely wrong, or not judged. Red: not of this volume, or not found
+    word: str  # what the light means, one of `WORDS`
+    ok: bool | None  # None: not judged
     confidence: float | None  # 0 to 1
     expected_mm: float | None
     bound_mm: float | None
     reason: str
+    hints: tuple[str, ...]
+    calibrated_on: str
     method: str
+    similarity: float | None
 
     @classmethod
     def of(cls, result: Result | None, error: ScopeRegError | None = None) -> Assessment:
         """That of a result, or of the error in its place; where nothing was found, nothing is ok."""
         if result is None:
-            return cls("red", False, None, None, None, _line(error.what) if error is not None else "no result", "")
-        light: Light = "red" if result.belongs is False else "green" if result.ok else "amber"
-        confidence, expected_mm, bound_mm = map(_number, (result.confidence, result.expected_mm, result.bound_mm))
-        return cls(light, result.ok, confidence, expected_mm, bound_mm, _line(result.reason), result.method)
+            reason = _line(error.what) if error is not None else "no result"
+            return cls("red", NOT_FOUND, False, None, None, None, reason, (), "", "", None)
+        light, word = _light(result)
+        return cls(
+            light,
+            word,
+            result.ok,
+            _number(result.confidence),
+            _number(result.expected_mm),
+            _number(result.bound_mm),
+            _line(result.reason),
+            tuple(map(_line, result.hints)),
+            _line(result.calibrated_on),
+            result.method,
+            _number(result.similarity),
+        )
+
+    @property
+    def state(self) -> str:
+        """In a word or two, for tables and terminals."""
+        return "not found" if self.word == NOT_FOUND else {True: "ok", False: "not ok", None: "not judged"}[self.ok]
+
+    @property
+    def numbers(self) -> str:
+        """What is known of the error, and from what; empty where nothing is."""
+        parts = [
+            "" if self.expected_mm is None else f"expected error {self.expected_mm:.1f} mm",
+            "" if self.bound_mm is None else f"95 % below {self.bound_mm:.1f} mm",
+            "" if self.confidence is None else f"confidence {self.confidence:.2f}",
+            f"calibrated on {self.calibrated_on}" if self.calibrated_on else "",
+        ]
+        return ", ".join(part for part in parts if part)
 
     @property
     def text(self) -> str:
-        """In one line."""
-        parts = [
-            "" if self.confidence is None else f"confidence {self.confidence:.2f}",
-            "" if self.expected_mm is None else f"expected error {self.expected_mm:.1f} mm",
-            self.reason,
-        ]
-        return ", ".join(part for part in parts if part)
+        """All of it in one line."""
+        why = self.reason if self.ok is None else f"{self.state}: {self.reason}" if self.reason else self.state
+        said = "; ".join((why, *self.hints))
+        return f"{said} ({self.numbers})" if self.numbers else said
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything by name, the line of text too, ready for JSON."""
+        return {**self._asdict(), "hints": list(self.hints), "text": self.text}
+
+
+def _light(result: Result) -> tuple[Light, str]:
+    if result.belongs is False:
+        return "red", REJECTED
+    if result.ok is None:
+        return "amber", SILENT
+    return ("green", LOCATED) if result.ok else ("amber", DOUBTFUL)
 
 
 def pose_cells(pose: Pose, names: Sequence[str]) -> dict[str, str]:
@@ -212,6 +278,11 @@ def pose_of_cells(row: Mapping[str, str | None], names: Sequence[str]) -> Pose |
         return None
     numbers = [float(row[name] or "") for name in names]
     return Pose.from_euler_deg(numbers[3:], numbers[:3])
+
+
+def hints_of(told: object) -> tuple[str, ...]:
+    """Hints as JSON or a cell of a table has them."""
+    return tuple(map(str, told)) if isinstance(told, list) else tuple(str(told).split(_APART) if told else ())
 
 
 def _cell(value: float, digits: int) -> str:
@@ -234,8 +305,3 @@ def apart_mm(frame: Frame, one: Pose | None, other: Pose | None) -> float:
         return math.nan
     targets = target_points(frame.shape, dtype=torch.float64).numpy() * (*frame.spacing_mm, 0.0) + frame.centre_mm
     return float(np.linalg.norm(one.apply(targets) - other.apply(targets), axis=-1).mean())
-
-
-def confidence_of(similarity: float) -> float:
-    """How alike frame and volume are at the pose, 0 to 1; a frame that shares nothing with the volume has none."""
-    return max(similarity, 0.0) if math.isfinite(similarity) else 0.0

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, rotation_from_euler_deg
-from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from, unit_range
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.streaming import EncodedVolume
 from scopereg.registration.grey import similarity_at
@@ -162,7 +162,7 @@ class Windows:
     def _places(self, frame: Frame, options: WideOptions) -> Iterator[Result]:
         """The best places that lie apart, each looked at once more from there."""
         grid = frame_on_grid(frame, self._plane)
-        image = unit_range(grid.array).to(self.model.device)
+        image = grid.for_registration().array.to(self.model.device)
         poses, alike = _best(*self._first_look(image, options), options.again)
         after, more_alike = self._look(image, poses)
         better = more_alike > alike

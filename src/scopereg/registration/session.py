@@ -25,7 +25,7 @@ from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.confidence import AT_POSE, QUALITY_FEATURES, QualityFeatures, with_changes
 from scopereg.registration.grey import similarity_at
-from scopereg.registration.result import Result, apart_mm, confidence_of
+from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.search import WideOptions, starts
 from scopereg.registration.working_grid import frame_on_grid
 from scopereg.threads import watched
@@ -147,9 +147,10 @@ class Session:
         for frame in frames:
             check_content(frame)
         on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
-        images = torch.stack([unit_range(frame.array) for frame in on_grid])
+        images = torch.stack([frame.for_registration().array for frame in on_grid])
+        masks = torch.stack([_mask_of(frame) for frame in on_grid])
         ready = time.perf_counter()
-        found = self.examine(images) if self._examines else self.locate(images)
+        found = self.examine(images, masks) if self._examines else self.locate(images)
         done = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3 / len(frames), "network": (done - ready) * 1e3 / len(frames)}
         results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
@@ -171,10 +172,11 @@ class Session:
         begin, options = time.perf_counter(), options or WideOptions()
         check_content(frame)
         grid = frame_on_grid(frame, self.volume)
-        image = unit_range(grid.array).float().to(self._reference.device)
+        image = grid.for_registration().array.to(self._reference.device)
+        mask = _mask_of(grid).to(self._reference.device)
         ready = time.perf_counter()
         with self._in_use():
-            found = self._find_from(image, starts(options, room_voxels), options.looks)
+            found = self._find_from(image, mask, starts(options, room_voxels), options.looks)
         timings = {"image": (ready - begin) * 1e3, "network": (time.perf_counter() - ready) * 1e3}
         best: list[Result] = []
         for row in found.similarity.nan_to_num(-1.0).argsort(descending=True).tolist():
@@ -185,12 +187,13 @@ class Session:
                 break
         return replace(best[0], alternatives=tuple(best[1:]))
 
-    def _find_from(self, image: Tensor, begin: VoxelPoses, passes: int) -> HostPoses:
-        """Where an image (H, W) on the device is found from each start (N, ...)."""
+    def _find_from(self, image: Tensor, mask: Tensor, begin: VoxelPoses, passes: int) -> HostPoses:
+        """Where an image (H, W) on the device, with the mask of what counts, is found from each start (N, ...)."""
         found = self._locate_from(image, *begin, passes)
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
-        features = self._prepare_features().of(images, found) if judged else torch.empty(len(images), 0)
+        masks = mask.expand(len(images), -1, -1)
+        features = self._prepare_features().of(images, found, masks) if judged else torch.empty(len(images), 0)
         return self._unpack(self._pack(images, found).cpu(), features.cpu())
 
     def _one_start_alone(self, *_: Any) -> Any:
@@ -208,13 +211,15 @@ class Session:
             return self._unpack(packed, torch.empty(len(packed), 0))
 
     @watched()
-    def examine(self, images: Tensor) -> HostPoses:
-        """As `locate`, and what tells how good the poses are."""
+    def examine(self, images: Tensor, masks: Tensor | None = None) -> HostPoses:
+        """As `locate`, and what tells how good the poses are; `masks` (B, H, W) are true where pixels count."""
+        masks = torch.ones_like(images, dtype=torch.bool) if masks is None else masks
         with self._in_use():
             self._prepare_features()
             if self._recorded:
-                return self._unpack(*self._examined(images.float().cpu()))
-            packed, features = self._find_features(images.float().to(self._reference.device))
+                return self._unpack(*self._examined(images.float().cpu(), masks.cpu()))
+            device = self._reference.device
+            packed, features = self._find_features(images.float().to(device), masks.to(device))
             return self._unpack(packed.cpu(), features.cpu())
 
     @watched()
@@ -229,18 +234,19 @@ class Session:
         where = pose_to_voxels(result.pose, grid, self.volume)
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
         features = torch.tensor([list(result.features.values())])
-        features[:, AT_POSE] = self.features_at(unit_range(grid.array)[None], poses)
+        features[:, AT_POSE] = self.features_at(grid.for_registration().array[None], poses, _mask_of(grid)[None])
         if result.seen_from is not None:  # that is where offsets count from
             first = pose_to_voxels(result.seen_from, grid, self.volume)
             where = compose_poses(invert_poses(first), where)
         return self._judged(result, features[0], stage, where)
 
-    def features_at(self, images: Tensor, poses: VoxelPoses) -> Tensor:
+    def features_at(self, images: Tensor, poses: VoxelPoses, masks: Tensor | None = None) -> Tensor:
         """The quality features (B, 2) of images (B, H, W) that change with the pose, on the host."""
+        masks = torch.ones_like(images, dtype=torch.bool) if masks is None else masks
         with self._in_use():
             quality, device = self._prepare_features(), self._reference.device
             where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
-            return quality.at_poses(images.float().to(device), where).cpu()
+            return quality.at_poses(images.float().to(device), where, masks.to(device)).cpu()
 
     def _prepare_features(self) -> QualityFeatures:
         if self.registrar.streaming is None:
@@ -266,12 +272,12 @@ class Session:
         return (self._pack(images, self._locate(images)),)
 
     @torch.inference_mode()
-    def _find_features(self, images: Tensor) -> tuple[Tensor, ...]:
+    def _find_features(self, images: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
         """As `_find`, and the quality features (B, S)."""
         assert self._quality is not None
         found = self._locate(with_changes(images) if self.agreement else images)
         own = found._replace(**{name: value[: len(images)] for name, value in found._asdict().items()})
-        return self._pack(images, own), self._quality.of(images, found)
+        return self._pack(images, own), self._quality.of(images, found, masks)
 
     def _pack(self, images: Tensor, found: Any) -> Tensor:
         poses = VoxelPoses(found.rotation.float(), found.translation.float())
@@ -290,7 +296,6 @@ class Session:
             f"{self.registrar.name} network",
             sum(timings.values()),
             similarity,
-            confidence=confidence_of(similarity),
             evidence=found.evidence[row] if found.evidence.numel() else None,
             timings_ms=dict(timings),
         )
@@ -317,6 +322,10 @@ class Session:
 
 def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:
     return network(images, volumes)
+
+
+def _mask_of(frame: Frame) -> Tensor:
+    return torch.ones_like(frame.array, dtype=torch.bool) if frame.mask is None else frame.mask
 
 
 def _closed() -> ScopeRegError:

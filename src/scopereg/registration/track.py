@@ -24,7 +24,9 @@ _LENGTHS = ("apart_mm", "error_mm", "alone_error_mm")
 COLUMNS = (
     *("frame", "file", "index", "time_s", "state", *POSE, "expected_mm", "ok", "belongs", "reason"),
     *("apart_mm", *_ALONE, "error_mm", "alone_error_mm", "similarity", "time_ms", "method"),
+    *("bound_mm", "confidence", "hints", "calibrated_on"),
 )
+_FORMER_COLUMNS = COLUMNS[: COLUMNS.index("bound_mm")]  # of tables from before these were told
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def is_track(path: Path | str) -> bool:
     """Whether a file is such a table, by its first line."""
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
-            return tuple(next(csv.reader(file), [])) == COLUMNS
+            return tuple(next(csv.reader(file), [])) in (COLUMNS, _FORMER_COLUMNS)
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
 

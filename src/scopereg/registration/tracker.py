@@ -28,6 +28,7 @@ class Tracked(NamedTuple):
     state: State
     alone: Result | None  # None: it could not be located by itself
     time_s: float
+    motion_error_mm: float = math.nan  # usual error of where the motion puts it; only where that is all there is
 
 
 class Tracker:
@@ -101,7 +102,7 @@ class Tracker:
         if self._missed <= self.settings.patience:
             self._motion = ahead
             carried = self._placed(alone, ahead, frame, f"carried on by the motion before: {why}")
-            return Tracked(carried, "carried", alone, time_s)
+            return Tracked(carried, "carried", alone, time_s, ahead.error_mm)
         self._forget()
         lost = alone or self._placed(None, ahead, frame, "")
         return Tracked(lost if lost.reason else replace(lost, ok=False, reason=f"lost: {why}"), "lost", alone, time_s)
@@ -111,7 +112,7 @@ class Tracker:
         return replace(
             alone or Result(motion.pose, "motion", 0.0, math.nan, frame=frame, volume=self.locator.volume),
             pose=motion.pose,
-            expected_mm=motion.error_mm,
+            expected_mm=math.nan,  # that of a calibration was for the pose that was found
             bound_mm=math.nan,
             confidence=math.nan,
             ok=False,

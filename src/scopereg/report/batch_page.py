@@ -13,9 +13,9 @@ from scopereg.images import Frame, Volume, field_of_view, unit_range
 from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
-from scopereg.registration.batch import Job, Row, cine_of
+from scopereg.registration.batch import Job, Row, Tally, cine_of
 from scopereg.registration.reading import image_line
-from scopereg.registration.result import YES_NO, Result
+from scopereg.registration.result import Assessment, Result
 from scopereg.report.charts import line_chart
 from scopereg.report.drawing import Series
 from scopereg.report.page import Picture, Report
@@ -31,17 +31,18 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     found = [row for row in rows if row.result is not None]
     refined = " and refined" if job.refine else ""
     report = Report(
-        f"{len(found)} of {len(rows)} frames located in {job.reading.volume.name}",
+        f"{Tally.of(rows)}: frames in {job.reading.volume.name}",
         f"By {job.method}{refined}. {image_line(volume)}. Poses are ImageToVolume in LPS mm: points of the frame, "
         "counted from its first pixel, to points of the volume; angles are about x, y, z, R = Rz Ry Rx. Similarity is "
-        "the method's own measure; it is no proof that a pose is right. Where a network is calibrated, the error to "
-        "expect, a bound that 95 % of errors are below, and whether the pose is reliable stand beside it. "
+        "how alike frame and volume are at the pose, -1 to 1; it is no proof that a pose is right. Where a network is "
+        "calibrated, the error to expect, a bound that 95 % of errors are below, and whether the pose is reliable "
+        "stand beside it. "
         "Not for clinical use.",
     )
     report.cards(_cards(rows, found))
     report.notes(notes)
     _add_failures(report, [row for row in rows if row.error])
-    _add_unreliable(report, [row for row in found if row.found.ok is False])
+    _add_unreliable(report, [row for row in found if not row.found.ok])
     if len(found) > 2:
         report.heading("Similarity", "Frame after frame, of those that were located.")
         values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
@@ -53,14 +54,13 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
 
 
 def _cards(rows: Sequence[Row], found: Sequence[Row]) -> dict[str, str]:
-    cards = {"frames located": f"{len(found)} of {len(rows)}"}
+    tally = Tally.of(rows)
+    cards = {"may be relied on": f"{tally.ok} of {tally.frames}"}
+    others = {"refused": tally.refused, "not judged": tally.silent, "failed": tally.failed}
+    cards |= {name: str(count) for name, count in others.items() if count}
     if found:
         cards["median similarity"] = f"{median(row.found.similarity for row in found):.3f}"
         cards["median time per frame"] = f"{median(row.found.time_ms for row in found):.0f} ms"
-    judged = [row for row in found if row.found.ok is not None]
-    if judged:
-        cards["ok"] = f"{sum(row.found.ok is True for row in judged)} of {len(judged)}"
-        cards["median expected error"] = f"{median(row.found.expected_mm for row in judged):.1f} mm"
     return cards
 
 
@@ -73,26 +73,24 @@ def _add_failures(report: Report, failed: Sequence[Row]) -> None:
 
 def _add_unreliable(report: Report, unreliable: Sequence[Row]) -> None:
     if unreliable:
-        report.heading("Unreliable poses", "Located, but the quality features speak against the pose.")
+        report.heading("Poses that may not be relied on", "The frame was placed, but nobody should trust where.")
         cells = [
-            [row.task.shown, str(row.task.index), f"{row.found.expected_mm:.1f}", row.found.reason]
-            for row in unreliable[:_MOST_ROWS]
+            [row.task.shown, str(row.task.index), Assessment.of(row.result).text] for row in unreliable[:_MOST_ROWS]
         ]
-        report.table(["file", "frame", "expected mm", "why"], cells, style="words")
+        report.table(["file", "frame", "what is known of the pose"], cells, style="words")
 
 
 def _add_poses(report: Report, found: Sequence[Row]) -> None:
     if not found:
         return
     report.heading("Poses", "All of them, with notes, are in poses.csv." if len(found) > _MOST_ROWS else "")
-    judged = any(row.found.ok is not None for row in found)
     columns = ["file", "frame", "x mm", "y mm", "z mm", "rx deg", "ry deg", "rz deg", "similarity"]
-    columns += ["ok", "expected mm", "95 % below"] if judged else []
-    cells = [_pose_cells(row, judged) for row in found[:_MOST_ROWS]]
+    columns += ["verdict", "expected mm", "95 % below", "confidence", "calibrated on"]
+    cells = [_pose_cells(row) for row in found[:_MOST_ROWS]]
     report.table([*columns, "ms", "notes"], cells, style="tight")
 
 
-def _pose_cells(row: Row, judged: bool) -> list[str]:
+def _pose_cells(row: Row) -> list[str]:
     result = row.found
     numbers = [f"{n:.2f}" for n in (*result.pose.translation_mm, *result.pose.euler_deg)]
     return [
@@ -100,16 +98,16 @@ def _pose_cells(row: Row, judged: bool) -> list[str]:
         str(row.task.index),
         *numbers,
         f"{result.similarity:.3f}",
-        *(_verdict_cells(result) if judged else ()),
+        *_verdict_cells(result),
         f"{result.time_ms:.0f}",
         "; ".join(row.notes),
     ]
 
 
-def _verdict_cells(result: Result) -> tuple[str, str, str]:
-    if result.ok is None:
-        return "", "", ""
-    return YES_NO[result.ok], f"{result.expected_mm:.1f}", f"{result.bound_mm:.1f}"
+def _verdict_cells(result: Result) -> tuple[str, ...]:
+    told = Assessment.of(result)
+    lengths = ("" if value is None else f"{value:.1f}" for value in (told.expected_mm, told.bound_mm))
+    return told.state, *lengths, "" if told.confidence is None else f"{told.confidence:.2f}", told.calibrated_on
 
 
 def chosen(found: Sequence[Row]) -> list[Row]:
@@ -124,10 +122,10 @@ def chosen(found: Sequence[Row]) -> list[Row]:
 
 
 def _rank(row: Row) -> tuple[float, float]:
-    """By what is expected where there are verdicts, else by similarity."""
+    """What is not ok first; by what is expected where there are verdicts, else by similarity."""
     result = row.found
-    expected = 0.0 if result.ok is None else -result.expected_mm
-    return expected, -math.inf if math.isnan(result.similarity) else result.similarity
+    doubt = result.expected_mm if math.isfinite(result.expected_mm) else 0.0 if result.ok is None else math.inf
+    return -doubt, -math.inf if math.isnan(result.similarity) else result.similarity
 
 
 def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job) -> None:

@@ -33,7 +33,9 @@ from scopereg.report.drawing import (
     draw_legend,
     draw_level,
     draw_line,
+    draw_marks,
     draw_pieces,
+    draw_span,
     draw_strokes,
     draw_upright,
     log_axis,
@@ -64,8 +66,9 @@ def share_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, mark: Ma
     x = log_axis([value for curve in curves for value in curve.x] + ([mark[0]] if mark else []))
     y = percent_axis()
     parts = [*draw_grid(x, y, x_label, y_label), *draw_upright(mark, x, HEIGHT)]
-    parts += [draw_line(curve.x, curve.y, x, y, curve) for curve in curves]
-    return draw_figure(parts, HEIGHT, draw_legend(curves))
+    for number, curve in enumerate(curves):
+        parts += [draw_line(curve.x, curve.y, x, y, curve), *draw_marks(curve, x, y, number)]
+    return draw_figure(parts, HEIGHT, draw_legend([replace(curve, dots=True) for curve in curves]))
 
 
 def curve_chart(
@@ -108,17 +111,14 @@ def trace_chart(
     x = plain_axis([value for curve in curves for value in curve.x] + [end for s in spans for end in (s.start, s.stop)])
     upright = replace(plain_axis(known), start=HEIGHT - BOTTOM, stop=TOP)
     y = zero_axis([*known, *([mark[0]] if mark else [])]) if from_zero else upright
-    parts = [
-        f'<rect x="{x(span.start):.1f}" y="{TOP}" width="{x(span.stop) - x(span.start):.1f}" '
-        f'height="{HEIGHT - BOTTOM - TOP}" style="fill:{span.colour}" opacity="0.22">'
-        f"<title>{escape(span.name)}</title></rect>"
-        for span in spans
-    ]
+    parts = [draw_span(span, x(span.start), x(span.stop), TOP, HEIGHT - BOTTOM) for span in spans]
     parts += [*draw_grid(x, y, x_label, y_label), *draw_level(mark, x, y)]
     for curve in curves:
         parts += draw_dots(curve.x, curve.y, x, y, curve, radius=2) if curve.dots else draw_pieces(curve, x, y)
-    named = {span.name: Curve(span.name, [], [], span.colour) for span in spans}
-    return draw_figure(parts, HEIGHT, draw_legend([*curves, *named.values()]))
+    named = {span.name: span for span in spans}
+    dots, lines = ([curve for curve in curves if curve.dots is dotted] for dotted in (True, False))
+    legend = draw_legend(lines) + draw_legend(dots, clouds=True) + draw_legend(list(named.values()))
+    return draw_figure(parts, HEIGHT, legend)
 
 
 def agreement_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, percent: bool = False) -> str:
@@ -131,7 +131,7 @@ def agreement_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, perc
     for curve in curves:
         parts += [draw_line(curve.x, curve.y, x, y, curve)]
         parts += draw_dots(curve.x, curve.y, x, y, replace(curve, dots=True))
-    return draw_figure(parts, height, draw_legend(curves))
+    return draw_figure(parts, height, draw_legend([replace(curve, dots=True) for curve in curves]))
 
 
 def pair_chart(cloud: Curve, *, x_label: str, y_label: str, mark: Mark | None = None) -> str:
@@ -141,7 +141,7 @@ def pair_chart(cloud: Curve, *, x_label: str, y_label: str, mark: Mark | None = 
     x, y = log_axis(every), log_axis(every, height - BOTTOM, TOP)
     parts = [*draw_grid(x, y, x_label, y_label, height=height), draw_diagonal(x, y)]
     parts += [*draw_level(mark, x, y), *draw_upright(mark, x, height), *draw_cloud(cloud, x, y)]
-    return draw_figure(parts, height, draw_legend([cloud]))
+    return draw_figure(parts, height, draw_legend([cloud], clouds=True))
 
 
 def scatter_chart(
@@ -152,7 +152,7 @@ def scatter_chart(
     y = log_axis([v for cloud in clouds for v in cloud.y] + ([mark[0]] if mark else []), HEIGHT - BOTTOM, TOP)
     parts = [*draw_grid(x, y, x_label, y_label), *draw_level(mark, x, y), *draw_upright(limit, x, HEIGHT)]
     parts += [dot for cloud in clouds for dot in draw_cloud(cloud, x, y)]
-    return draw_figure(parts, HEIGHT, draw_legend(clouds))
+    return draw_figure(parts, HEIGHT, draw_legend(clouds, clouds=True))
 
 
 def log_panel(curves: Sequence[Curve], ticks: Sequence[float], *, x_label: str, y_label: str) -> list[str]:

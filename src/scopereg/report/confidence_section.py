@@ -11,6 +11,7 @@ from scopereg.evaluation.reliability import (
     Judged,
     Reliability,
     calibration_curve,
+    doubt_of,
     kept_curve,
     rank_correlation,
     reliability_of,
@@ -21,10 +22,11 @@ from scopereg.geometry import SUCCESS_MM
 from scopereg.registration.confidence import COVERAGE, ENOUGH
 from scopereg.report.charts import agreement_chart, curve_chart, scatter_chart
 from scopereg.report.drawing import Curve
-from scopereg.report.figures import Style, ordered
+from scopereg.report.figures import ordered
 from scopereg.report.page import Report
+from scopereg.report.palette import Look
 
-Styles = dict[str, Style]
+Styles = dict[str, Look]
 
 _LEAST = 3  # frames that a chart takes
 _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
@@ -43,8 +45,8 @@ def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> N
         "Confidence",
         "What methods said of their poses, against the errors. AUROC: the chance that a frame off by more than "
         f"{SUCCESS_MM:g} mm is doubted more than one that is not, by its expected error where the method is "
-        "calibrated, else by its confidence; the interval is from resampling patients. Of the errors "
-        f"{100 * COVERAGE:.0f} % should be below the bound.",
+        "calibrated, else by the similarity of frame and volume; a frame that is refused is doubted most. The interval "
+        f"is from resampling patients. Of the errors {100 * COVERAGE:.0f} % should be below the bound.",
     )
     for label, methods in told.items():
         report.subheading(label)
@@ -54,6 +56,8 @@ def add_confidence(report: Report, groups: Sequence[Group], styles: Styles) -> N
         for method, judged in methods.items():
             if lost := judged.lost:
                 report.text(f"Without {lost} frames that {method} did not locate: they have neither error nor verdict.")
+            if silent := judged.silent:
+                report.text(f"Without {silent} frames of {method} that were not judged.")
         for chart in _charts(methods, styles):
             report.chart(chart)
 
@@ -65,16 +69,21 @@ def _told(group: Group, styles: Styles) -> dict[str, Judged]:
 
 
 def judged_frames(group: Group, method: str) -> Judged:
-    """The frames of a method that have an error and a confidence."""
+    """The frames of a method that have an error and a confidence; of one without a calibration, and a similarity."""
     names = ("mtre_mm", "confidence", "expected_mm", "bound_mm")
     columns = {name: group.column(method, name) for name in names}
+    if not np.isfinite(columns["confidence"]).any():
+        columns["confidence"] = group.column(method, "similarity")
+    refused = np.array([row.ok == "no" for row in group.methods[method]], dtype=bool)
+    columns["confidence"] = np.where(refused, np.nan_to_num(columns["confidence"]), columns["confidence"])
     both = np.isfinite(columns["mtre_mm"]) & np.isfinite(columns["confidence"])
     errors, sure, expected, bound = (columns[name][both] for name in names)
-    doubt = expected if np.isfinite(expected).all() else -sure
-    rows = [row for row, there in zip(group.methods[method], both, strict=True) if there]
+    doubt = doubt_of(expected, sure)
+    rows = [row for row, told in zip(group.methods[method], both, strict=True) if told]
     ok = np.array([row.ok == "yes" for row in rows], dtype=bool)
-    lost = int((~np.isfinite(columns["mtre_mm"])).sum())
-    return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok, lost)
+    there = np.isfinite(columns["mtre_mm"])
+    lost, silent = int((~there).sum()), int((there & ~both).sum())
+    return Judged(errors, doubt, [row.patient for row in rows], sure, expected, bound, ok, lost, silent)
 
 
 def _row(method: str, found: Reliability) -> list[str]:
@@ -112,7 +121,7 @@ def _charts(methods: Mapping[str, Judged], styles: Styles) -> list[str]:
     return [*charts, _kept(methods, styles)]
 
 
-def _scatter(method: str, judged: Judged, style: Style) -> str:
+def _scatter(method: str, judged: Judged, style: Look) -> str:
     """mTRE over the confidence with their rank correlation; what is not ok in another colour."""
     found = rank_correlation(judged.confidence, judged.errors_mm)
     said = "no rank correlation: all alike" if math.isnan(found) else f"rank correlation {found:+.2f}"
@@ -124,10 +133,11 @@ def _scatter(method: str, judged: Judged, style: Style) -> str:
         parts = [(f"{name}; ok: {counts[0]}", judged.ok, style.colour), (f"not ok: {counts[1]}", ~judged.ok, doubted)]
         limit = (ENOUGH, f"ok from {ENOUGH:g}")
     clouds = [
-        Curve(words, judged.confidence[rows].tolist(), judged.errors_mm[rows].tolist(), colour)
+        Curve(words, judged.confidence[rows].clip(min=0).tolist(), judged.errors_mm[rows].tolist(), colour)
         for words, rows, colour in parts
     ]
-    return scatter_chart(clouds, x_label="confidence", y_label="mTRE, mm (logarithmic)", mark=_MARK, limit=limit)
+    x_label = "confidence" if judged.is_calibrated else "similarity"
+    return scatter_chart(clouds, x_label=x_label, y_label="mTRE, mm (logarithmic)", mark=_MARK, limit=limit)
 
 
 def _stated_shares(methods: Mapping[str, Judged], styles: Styles) -> str:
@@ -142,7 +152,8 @@ def _stated_shares(methods: Mapping[str, Judged], styles: Styles) -> str:
 def _stated_errors(methods: Mapping[str, Judged], styles: Styles) -> str:
     curves = []
     for method, judged in methods.items():
-        stated, true = calibration_curve(judged.expected_mm, judged.errors_mm)
+        known = np.isfinite(judged.expected_mm)
+        stated, true = calibration_curve(judged.expected_mm[known], judged.errors_mm[known])
         curves.append(Curve(method, stated.tolist(), true.tolist(), *styles[method]))
     return agreement_chart(
         curves, x_label="expected error stated, mm (means of fifths of the frames)", y_label="mean error found, mm"

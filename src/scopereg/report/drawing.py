@@ -1,14 +1,15 @@
-"""Drawing: what charts consist of, as SVG text: colours, axes, grids, lines, dots, bands, boxes, legends."""
+"""Drawing: what charts consist of, as SVG text: axes, grids, lines, dots, bands, boxes, legends."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from typing import Literal
 
 import numpy as np
+
+from scopereg.report.palette import PALETTE, Marker
 
 WIDTH, HEIGHT = 760, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 42
@@ -82,22 +83,6 @@ def _round(value: float, *, down: bool = False) -> float:
     return min(step for step in steps if step >= value * 0.999)
 
 
-# Colours of pages and pictures by name; a light page, and print, take darker ones.
-_DARK = (
-    "--ink:#e8eaed; --dim:#9aa0a6; --back:#111418; --panel:#1a1f25; --line:#2c333b; --good:#4cc38a; --bad:#ff7a59; "
-    "--c0:#4cc38a; --c1:#f2b155; --c2:#6cb6ff; --c3:#f08bb4; --c4:#b39df3; --c5:#ff7a59; --c6:#5fd3d3; --c7:#d3c94b; "
-    "--none:#8b95a1"
-)
-_LIGHT = (
-    "--ink:#111; --dim:#4a5157; --back:#fff; --panel:#f6f8fa; --line:#d0d5da; --good:#0f7a48; --bad:#b3340f; "
-    "--c0:#0f7a48; --c1:#b36b00; --c2:#1561b0; --c3:#b02a66; --c4:#5f3fc0; --c5:#b3340f; --c6:#0b7a7a; --c7:#7a7200; "
-    "--none:#6b747d"
-)
-PALETTE = f"""
-:root {{ color-scheme:dark; {_DARK} }}
-@media (prefers-color-scheme:light) {{ :root {{ color-scheme:light; {_LIGHT} }} }}
-@media print {{ :root {{ color-scheme:light; {_LIGHT}; --panel:#fff }} }}
-"""
 SVG_STYLE = """
 svg text { fill:var(--dim); font-size:12px } .end { text-anchor:end } svg .name { fill:var(--ink) }
 .ring { fill:var(--panel); stroke:var(--ink); stroke-width:1.5 } .middle { text-anchor:middle }
@@ -110,13 +95,12 @@ _LABEL = 90  # room for the label of an upright line
 _LINE, _KEY = 24, 290  # height of a line of text, width of a name in a legend
 
 Mark = tuple[float, str]  # a level and its label
-Marker = Literal["circle", "square", "triangle", "diamond"]
 _MARKERS: dict[str, tuple[tuple[float, float], ...]] = {  # corners of those that are not round
     "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
     "triangle": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
     "diamond": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
 }
-DASHED, DOTTED, DASH_DOTTED = "5 4", "2 3", "7 3 2 3"
+_HATCH = 7  # distance of the lines of a hatched span
 
 
 @dataclass(frozen=True)
@@ -127,6 +111,7 @@ class Series:
     values: list[float]
     colour: str
     dash: str = ""  # lengths of strokes and gaps, such as DASHED
+    marker: Marker = "circle"
 
 
 @dataclass(frozen=True)
@@ -138,9 +123,9 @@ class Curve:
     y: list[float]
     colour: str
     dash: str = ""  # lengths of strokes and gaps, such as DASHED
+    marker: Marker = "circle"
     band: list[tuple[float, float]] | None = None  # low and high at each point
     dots: bool = False
-    marker: Marker = "circle"
 
 
 @dataclass(frozen=True)
@@ -151,6 +136,7 @@ class Span:
     start: float
     stop: float
     colour: str
+    hatched: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,14 +197,13 @@ def draw_cloud(cloud: Curve, x: Axis, y: Axis) -> list[str]:
     """Dots; of very many only an even part."""
     step = math.ceil(len(cloud.x) / _DOTS) or 1
     pairs = zip(cloud.x[::step], cloud.y[::step], strict=True)
-    look = f'r="3" style="fill:{cloud.colour}" opacity="0.6"'
-    return [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" {look}/>' for a, b in pairs]
+    dots = "".join(draw_marker(cloud.marker, x(a), y(b), 3, cloud.colour) for a, b in pairs)
+    return [f'<g opacity="0.65">{dots}</g>']
 
 
 def draw_line(xs: Sequence[float], ys: Sequence[float], x: Axis, y: Axis, style: Series | Curve) -> str:
     points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(xs, ys, strict=True) if math.isfinite(b))
-    dash = f' stroke-dasharray="{style.dash}"' if style.dash else ""
-    return f'<polyline points="{points}" fill="none" style="stroke:{style.colour}" stroke-width="2"{dash}/>'
+    return f'<polyline points="{points}" fill="none" {_stroke_look(style)}/>'
 
 
 def draw_pieces(curve: Curve, x: Axis, y: Axis) -> list[str]:
@@ -237,21 +222,52 @@ def draw_dots(
 ) -> list[str]:
     if isinstance(style, Curve) and not style.dots:
         return []
-    shape = style.marker if isinstance(style, Curve) else "circle"
     return [
-        draw_marker(shape, x(a), y(b), radius, style.colour, f"{style.name}, {a:g}: {b:.2f}")
+        draw_marker(style.marker, x(a), y(b), radius, style.colour, f"{style.name}, {a:g}: {b:.2f}")
         for a, b in zip(xs, ys, strict=True)
         if math.isfinite(b)
     ]
 
 
+def draw_marks(curve: Curve, x: Axis, y: Axis, number: int) -> list[str]:
+    """Some markers along a long curve, those of each `number` at other places."""
+    first, step = len(curve.x) // 16, max(len(curve.x) // 6, 1)
+    places = range((first + number * step // 4) % step, len(curve.x), step)
+    return [draw_marker(curve.marker, x(curve.x[k]), y(curve.y[k]), 3.5, curve.colour) for k in places]
+
+
 def draw_marker(shape: Marker, x: float, y: float, radius: float, colour: str, said: str = "") -> str:
-    """A dot, or what tells a line from others of its colour."""
+    """A dot, or what tells a line from others where colours do not."""
     title = f"<title>{escape(said)}</title>" if said else ""
-    if shape == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" style="fill:{colour}">{title}</circle>'
+    if shape in ("circle", "ring"):
+        look = f"fill:{colour}" if shape == "circle" else f"fill:none;stroke:{colour};stroke-width:1.5"
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" style="{look}">{title}</circle>'
+    if shape == "cross":
+        strokes = f"M{x - radius:.1f} {y - radius:.1f}l{2 * radius:g} {2 * radius:g}m0 -{2 * radius:g}l-{2 * radius:g} "
+        look = f'style="stroke:{colour};stroke-width:2;fill:none"'
+        return f'<path d="{strokes}{2 * radius:g}" {look}>{title}</path>'
     corners = " ".join(f"{x + radius * a:.1f},{y + radius * b:.1f}" for a, b in _MARKERS[shape])
     return f'<polygon points="{corners}" style="fill:{colour}">{title}</polygon>'
+
+
+def draw_span(span: Span, left: float, right: float, top: float, bottom: float) -> str:
+    """A coloured area with its name, hatched where its colour is not enough."""
+    box = f'x="{left:.1f}" y="{top:g}" width="{max(right - left, 0):.1f}" height="{bottom - top:g}"'
+    title = f"<title>{escape(span.name)}</title>"
+    area = f'<rect {box} style="fill:{span.colour}" opacity="0.25">{title}</rect>'
+    return area + (draw_hatch(left, right, top, bottom, span.colour) if span.hatched else "")
+
+
+def draw_hatch(left: float, right: float, top: float, bottom: float, colour: str) -> str:
+    """Slanted lines within a box."""
+    height, lines = bottom - top, []
+    start = left - height
+    while start < right:
+        low, high = max(start, left), min(start + height, right)
+        if high > low:
+            lines.append(f"M{low:.1f} {bottom - (low - start):.1f}L{high:.1f} {bottom - (high - start):.1f}")
+        start += _HATCH
+    return f'<path d="{"".join(lines)}" style="stroke:{colour};stroke-width:1;fill:none" opacity="0.7"/>'
 
 
 def draw_band(curve: Curve, x: Axis, y: Axis) -> list[str]:
@@ -296,10 +312,25 @@ def draw_stroke(x1: float, x2: float, y1: float, y2: float, look: str) -> str:
     return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" {look}/>'
 
 
-def draw_legend(lines: Sequence[Series | Curve]) -> str:
-    return "".join(
-        f'<span class="key"><i style="background:{line.colour}"></i>{escape(line.name)}</span>' for line in lines
-    )
+def draw_legend(lines: Sequence[Series | Curve | Span], *, clouds: bool = False) -> str:
+    """Names behind a piece of what is drawn: line with dash and marker, dots alone, or an area."""
+    keys = ((_sample(line, clouds), line.name) for line in lines)
+    return "".join(f'<span class="key">{sample}{escape(name)}</span>' for sample, name in keys)
+
+
+def _sample(line: Series | Curve | Span, cloud: bool) -> str:
+    if isinstance(line, Span):
+        parts = draw_span(replace(line, name=""), 0, 22, 0, 12).replace("<title></title>", "")
+    else:
+        marked = isinstance(line, Series) or line.dots or cloud
+        parts = "" if cloud else draw_stroke(0, 34, 6, 6, _stroke_look(line))
+        parts += draw_marker(line.marker, 17, 6, 4, line.colour) if marked else ""
+    return f'<svg viewBox="0 0 {22 if isinstance(line, Span) else 34} 12" aria-hidden="true">{parts}</svg>'
+
+
+def _stroke_look(line: Series | Curve) -> str:
+    dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
+    return f'style="stroke:{line.colour}" stroke-width="2"{dash}'
 
 
 def draw_figure(parts: Sequence[str], height: float, legend: str = "") -> str:
@@ -338,10 +369,8 @@ def svg_file(title: str, panels: Sequence[Sequence[str]], lines: Sequence[Curve]
 
 def _key(line: Curve, x: float, y: float) -> str:
     """A line of a legend: a piece of it with its marker, and its name."""
-    dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
-    look = f'style="stroke:{line.colour}" stroke-width="2"{dash}'
     return (
-        draw_stroke(x, x + 34, y, y, look)
+        draw_stroke(x, x + 34, y, y, _stroke_look(line))
         + draw_marker(line.marker, x + 17, y, 4, line.colour)
         + f'<text x="{x + 42}" y="{y + 4}">{escape(line.name)}</text>'
     )

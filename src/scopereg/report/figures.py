@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,35 +12,26 @@ from scopereg.evaluation.results import START, Group
 from scopereg.evaluation.statistics import fold_mean, mean_interval, success_rate
 from scopereg.geometry import SUCCESS_MM
 from scopereg.report.charts import box_chart, curve_chart, share_chart
-from scopereg.report.drawing import DASHED, BoxPlot, Curve
+from scopereg.report.drawing import BoxPlot, Curve
+from scopereg.report.palette import DASHED, Look, look
 
-_COLOURS, _POINTS = 8, 240
+_POINTS = 240
 _MARK = (SUCCESS_MM, f"{SUCCESS_MM:g} mm")
 
 
-class Style(NamedTuple):
-    """Look of a method in every chart of a page."""
-
-    colour: str
-    dash: str = ""
-
-
-def method_styles(methods: Iterable[str], reference: str) -> dict[str, Style]:
-    """The reference green, no registration grey, the others in turn, dashed from the second round on."""
+def method_styles(methods: Iterable[str], reference: str) -> dict[str, Look]:
+    """The look of each method in every chart of a page: no registration grey, the reference the first of all looks."""
     others = [method for method in dict.fromkeys(methods) if method not in (reference, START)]
-    found = {
-        method: Style(f"var(--c{1 + index % (_COLOURS - 1)})", DASHED if index >= _COLOURS - 1 else "")
-        for index, method in enumerate(others)
-    }
-    return {START: Style("var(--none)", DASHED), **found, reference: Style("var(--c0)")}
+    found = {method: look(number) for number, method in enumerate(others, 1)}
+    return {START: Look("var(--none)", DASHED, "ring"), **found, reference: look(0)}
 
 
-def ordered(group: Group, styles: dict[str, Style]) -> list[str]:
+def ordered(group: Group, styles: dict[str, Look]) -> list[str]:
     """The methods of a group in the order of the styles: no registration first, the reference last."""
     return [method for method in styles if method in group.methods]
 
 
-def box_figure(group: Group, styles: dict[str, Style]) -> str:
+def box_figure(group: Group, styles: dict[str, Look]) -> str:
     """mTRE of each method; frames that were not located are told beside its name."""
     boxes = []
     for method in ordered(group, styles):
@@ -53,7 +43,7 @@ def box_figure(group: Group, styles: dict[str, Style]) -> str:
     return box_chart(boxes, x_label="mTRE, mm (logarithmic)", mark=_MARK)
 
 
-def cumulative_figure(group: Group, styles: dict[str, Style]) -> str:
+def cumulative_figure(group: Group, styles: dict[str, Look]) -> str:
     """Share of the frames within each error; one that was not located is within none."""
     columns = {method: group.column(method, "mtre_mm") for method in ordered(group, styles)}
     places = _log_places(np.concatenate(list(columns.values())))
@@ -65,7 +55,7 @@ def cumulative_figure(group: Group, styles: dict[str, Style]) -> str:
     return share_chart(curves, x_label="mTRE, mm (logarithmic)", y_label="frames within, %", mark=_MARK)
 
 
-def capture_figures(groups: Sequence[Group], styles: dict[str, Style]) -> list[str]:
+def capture_figures(groups: Sequence[Group], styles: dict[str, Look]) -> list[str]:
     """mTRE and success over the magnitudes, with bands; a method has points where it has results."""
     own = {method: [group for group in groups if method in group.methods] for method in styles}
     errors, rates = [], []

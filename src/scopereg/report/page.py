@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 from scopereg.evaluation.tables import Table, TableBlock, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
-from scopereg.report.drawing import PALETTE, SVG_STYLE
+from scopereg.registration.result import Light
+from scopereg.report.drawing import SVG_STYLE
+from scopereg.report.palette import PALETTE, SIGNS
 
 _RULES = """
 * { box-sizing:border-box } body { margin:0; background:var(--back); color:var(--ink);
@@ -22,9 +25,10 @@ p { margin:6px 0; max-width:72ch } .dim { color:var(--dim) } a { color:var(--c2)
 nav { margin:20px 0; padding:12px 18px; background:var(--panel); border:1px solid var(--line); border-radius:10px }
 nav ol { margin:0; padding-left:22px; columns:400px; column-gap:36px } nav ol > li { break-inside:avoid }
 nav ul { margin:0; padding-left:18px; list-style:none; font-size:.87em }
-.cards { display:flex; flex-wrap:wrap; gap:12px; margin:20px 0 } .card { background:var(--panel);
-  border:1px solid var(--line); border-radius:10px; padding:12px 18px; min-width:150px }
-.card b { display:block; font-size:24px; font-weight:650 } .card span { color:var(--dim); font-size:13px }
+.cards { display:grid; gap:12px; margin:20px 0; max-width:max-content }
+.card { background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px 16px; min-width:128px }
+.card b { display:block; font-size:23px; font-weight:650; white-space:nowrap }
+.card span { color:var(--dim); font-size:13px; line-height:1.35; display:block }
 table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums } th,td { text-align:right;
   padding:6px 10px; border-bottom:1px solid var(--line) } th { color:var(--dim); font-weight:500 }
 th:first-child,td:first-child { text-align:left } .scroll { overflow-x:auto }
@@ -34,18 +38,29 @@ th:first-child,td:first-child { text-align:left } .scroll { overflow-x:auto }
 .words th,.words td { text-align:left } .block td { color:var(--dim); font-style:italic; padding-top:12px }
 .published td { color:var(--dim) } .notes { color:var(--dim); font-size:13px; margin:6px 0; padding-left:18px }
 .notes li { max-width:110ch } .good { color:var(--good) } .bad { color:var(--bad) }
+.alert { margin:14px 0; padding:10px 16px; border-left:4px solid var(--bad); background:var(--panel);
+  border-radius:0 10px 10px 0 } .alert p { max-width:110ch } .alert b { color:var(--bad) }
+.light { white-space:nowrap } .light i { font-style:normal; font-weight:700; margin-right:5px }
+.light.green i { color:var(--good) } .light.amber i { color:var(--warn) } .light.red i { color:var(--bad) }
 figure { margin:12px 0; background:var(--panel); border:1px solid var(--line); border-radius:10px; padding:12px }
 svg { width:100%; height:auto; display:block }
-figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px } .key i { display:inline-block; width:12px;
-  height:12px; border-radius:3px; margin-right:6px; vertical-align:-1px }
-.strip { display:grid; grid-template-columns:110px repeat(auto-fit,minmax(130px,1fr)); gap:10px; align-items:start;
-  padding:10px 0; border-bottom:1px solid var(--line) }
-.strip img { width:100%; border-radius:6px; background:#000; display:block } .strip img + img { margin-top:4px }
-.strip small { color:var(--dim); overflow-wrap:anywhere } pre { background:var(--panel); padding:14px;
+figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px; display:inline-block }
+.key svg { width:auto; height:12px; margin-right:6px; display:inline-block; vertical-align:-2px }
+.strip { display:grid; grid-template-columns:112px 1fr; gap:12px; padding:12px 0; border-bottom:1px solid var(--line) }
+.row { display:grid; gap:10px; align-items:start }
+/* rows of strips */
+.strip img,.strip svg { width:100%; border-radius:6px; display:block } .strip img { background:#000 }
+.shapes { position:absolute; width:0; height:0 } .strip svg { background:var(--panel) }
+.strip img + img { margin-top:4px }
+.strip small { color:var(--dim); overflow-wrap:anywhere; line-height:1.35; display:block; margin-top:4px }
+pre { background:var(--panel); padding:14px;
   border-radius:10px; border:1px solid var(--line); overflow-x:auto; font-size:12.5px }
 details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
-@media (max-width:640px) { .strip { grid-template-columns:repeat(2,1fr) } .strip > div { grid-column:1/-1 }
-  figure svg { min-width:540px } }
+@media (max-width:760px) { main { padding:20px 14px 48px } h1 { font-size:22px; overflow-wrap:anywhere }
+  .strip { grid-template-columns:1fr } .row { grid-template-columns:repeat(3,1fr) } .row.n4,.row.n2,.row.n1 {
+  grid-template-columns:repeat(2,1fr) } figure .scroll svg { min-width:540px }
+  .cards[class] { grid-template-columns:repeat(2,1fr); max-width:none }
+  .cards > :last-child:nth-child(odd) { grid-column:1/-1 } }
 @page { size:A4 landscape; margin:12mm }
 @media print {
   * { print-color-adjust:exact; -webkit-print-color-adjust:exact } main { max-width:none; padding:0 }
@@ -57,18 +72,20 @@ details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
   pre { white-space:pre-wrap; overflow-wrap:anywhere; font-size:10px } details { display:none }
   h2,h3 { break-after:avoid } .strip,figure,tr,.card,.scroll { break-inside:avoid } .scroll { overflow:visible }
   .paged h2 { break-before:page } .paged nav + h2 { break-before:auto; margin-top:24px } figure { max-width:165mm }
-  .strip { grid-template-columns:100px repeat(auto-fit,minmax(90px,1fr)); padding:6px 0 } .strip span { max-width:90px }
+  .strip { padding:6px 0 } .strip span { max-width:110px }
   .strip small { font-size:9px; line-height:1.25; display:block; margin-top:2px } figcaption { font-size:10px }
 }
 """
-_STYLE = PALETTE + SVG_STYLE + _RULES
+_MOST_BESIDE = 6  # pictures or cards in a row; more go on in the next
+_ROWS = "\n".join(f".n{n} {{ grid-template-columns:repeat({n},1fr) }}" for n in range(1, _MOST_BESIDE + 1))
+_STYLE = PALETTE + SVG_STYLE + _RULES.replace("/* rows of strips */", _ROWS)
 
 
 class Picture(NamedTuple):
-    """A picture with the words below it, and another between the two where there is one."""
+    """A picture, or a drawing (SVG), with the words below it, and another between the two where there is one."""
 
     caption: str
-    pixels: Pixels
+    pixels: Pixels | str
     below: Pixels | None = None
 
 
@@ -110,7 +127,8 @@ class Report:
     def cards(self, cards: dict[str, str]) -> None:
         """Large figures with their meaning below."""
         body = "".join(f"<div class='card'><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in cards.items())
-        self._parts.append(f"<div class='cards'>{body}</div>")
+        rows = math.ceil(len(cards) / _MOST_BESIDE) or 1
+        self._parts.append(f"<div class='cards n{math.ceil(len(cards) / rows)}'>{body}</div>")
 
     def table(
         self,
@@ -142,11 +160,24 @@ class Report:
         """A chart made by `charts`."""
         self._parts.append(svg)
 
-    def strip(self, title: str, note: str, pictures: Sequence[Picture]) -> None:
-        """A row of pictures with a title at its left."""
+    def alert(self, title: str, sentences: Sequence[str]) -> None:
+        """What nobody should overlook."""
+        lines = "".join(f"<p>{escape(self._words(sentence))}</p>" for sentence in sentences)
+        self._parts.append(f"<div class='alert'><p><b>{escape(title)}</b></p>{lines}</div>")
+
+    def shapes(self, name: str, svg: str) -> str:
+        """Keep what several drawings of the page have in common; what stands for it in them."""
+        self._parts.append(f"<svg class='shapes' aria-hidden='true'><defs><g id='{name}'>{svg}</g></defs></svg>")
+        return f"<use href='#{name}'/>"
+
+    def strip(self, title: str, note: str, pictures: Sequence[Picture], told: tuple[Light, str] | None = None) -> None:
+        """A row of pictures with a title at its left, and below it a light with the words of a verdict."""
         images = "".join(f"<span>{_images(p)}<small>{escape(p.caption)}</small></span>" for p in pictures)
+        rows = math.ceil(len(pictures) / _MOST_BESIDE) or 1
+        light = "" if told is None else f"<small>{light_html(*told)}</small>"
         self._parts.append(
-            f"<div class='strip'><div><b>{escape(title)}</b><br><small>{escape(note)}</small></div>{images}</div>"
+            f"<div class='strip'><div><b>{escape(title)}</b><small>{escape(note)}</small>{light}</div>"
+            f"<div class='row n{math.ceil(len(pictures) / rows)}'>{images}</div></div>"
         )
 
     def details(self, summary: str, facts: dict[str, Any]) -> None:
@@ -205,6 +236,13 @@ def _block_lines(table: Table, block: TableBlock) -> list[str]:
     return lines
 
 
+def light_html(light: Light, text: str) -> str:
+    """A light, as a sign and a colour, before its words."""
+    return f"<span class='light {light}'><i>{SIGNS[light]}</i></span>{escape(text)}"
+
+
 def _images(picture: Picture) -> str:
+    if isinstance(picture.pixels, str):
+        return picture.pixels
     shown = [pixels for pixels in (picture.pixels, picture.below) if pixels is not None]
     return "".join(f"<img alt='{escape(picture.caption)}' src='{data_uri(pixels)}'>" for pixels in shown)

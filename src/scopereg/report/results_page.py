@@ -22,6 +22,7 @@ from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence
 from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
+from scopereg.report.palette import Look
 from scopereg.report.track_page import FollowedSequence, add_sweeps, read_followed
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
@@ -36,7 +37,7 @@ class Material:
     shown: list[Group]  # of each dataset and protocol the one that charts and pictures show
     tables: list[Table]
     reference: str
-    styles: dict[str, figures.Style]
+    styles: dict[str, Look]
     examples: ExampleFrames
     sweeps: list[FollowedSequence]
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from scopereg.evaluation.speed.modes import NETWORKS, PLANES, SHIPPED, Mode
 from scopereg.evaluation.speed.rows import SpeedRow
 from scopereg.io.files import write_text
 from scopereg.report.charts import log_panel
-from scopereg.report.drawing import DASH_DOTTED, DASHED, DOTTED, Curve, Marker, svg_file
+from scopereg.report.drawing import Curve, svg_file
+from scopereg.report.palette import DASH_DOTTED, DASHED, DOTTED, Look
 
-
-class Look(NamedTuple):
-    """Look of a row: colour tells the mode, the dash tells the method."""
-
-    colour: str
-    dash: str
-    marker: Marker
-
-
+# Colour tells the mode, the dash tells the method.
 _MODES = {"as published": "var(--none)", "forward": "var(--c2)", "whole": "var(--c1)", "streaming": "var(--c0)"}
 _BASELINES = {"eureg": "var(--c3)", "fvr-net": "var(--c5)", "cu-reg": "var(--c6)", "dreamreg": "var(--c7)"}
 _VARIANTS = {

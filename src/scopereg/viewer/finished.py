@@ -25,7 +25,7 @@ from scopereg.io.volumes import read_volume
 from scopereg.live.exchange import Counters
 from scopereg.registration.batch import read_table
 from scopereg.registration.reading import LeftOpen
-from scopereg.registration.result import TRUTH, Assessment, Result
+from scopereg.registration.result import TRUTH, Assessment, Result, hints_of
 from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
@@ -33,6 +33,7 @@ _TABLES = ("poses.csv", "track.csv")
 _PASS = "pass a file that scopereg register or track wrote"
 _MOST_FRAMES = 2**31
 _LONGEST_NAME = 1000
+_WORDS = ("method", "reason", "calibrated_on")
 _NUMBERS = ("confidence", "expected_mm", "bound_mm", "similarity", "time_ms")
 
 
@@ -82,8 +83,8 @@ class Finished:
         ok, belongs = _truth(self.facts.get("ok")), _truth(self.facts.get("belongs"))
         if belongs is None and self.facts.get("state") == "lost":
             belongs = False  # it could not be located at all, and is shown like a frame of something else
-        words: dict[str, Any] = {name: str(self.facts.get(name) or "") for name in ("method", "reason")}
-        return Result(self.pose, belongs=belongs, ok=ok, **words, **numbers)
+        words: dict[str, Any] = {name: str(self.facts.get(name) or "") for name in _WORDS}
+        return Result(self.pose, belongs=belongs, ok=ok, hints=hints_of(self.facts.get("hints")), **words, **numbers)
 
     @property
     def error_mm(self) -> float:
@@ -267,7 +268,7 @@ class FinishedShow:
         self._packed: tuple[int, bytes] = (0, b"")
         self._method = ""
         self._listed = [
-            {"name": each.name, **Assessment.of(each.result())._asdict(), "error_mm": number(each.error_mm)}
+            {"name": each.name, **Assessment.of(each.result()).facts, "error_mm": number(each.error_mm)}
             for each in results
         ]
         self._choose(0)

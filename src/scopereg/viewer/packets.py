@@ -46,7 +46,7 @@ def packet_of(
         "frame": {"shape": list(pixels.shape), "pixel_to_image": flat(pixel_to_image), "name": name},
         "image_to_volume": None if result is None else flat(result.pose.matrix),
         "evidence": None if evidence is None else {"shape": list(evidence.shape)},
-        **Assessment.of(result, error)._asdict(),
+        **Assessment.of(result, error).facts,
         **(more or {}),
     }
     head = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()

@@ -76,9 +76,7 @@ def page_html(results: Sequence[Result], *, names: Sequence[str] = (), volume: s
         "page",
         volume=voxels.state(),
         method=" / ".join(dict.fromkeys(result.method for result in results)),
-        results=[
-            {"name": label, **Assessment.of(result)._asdict()} for label, result in zip(labels, results, strict=True)
-        ],
+        results=[{"name": label, **Assessment.of(result).facts} for label, result in zip(labels, results, strict=True)],
     )
     packets = [_packet(result, row, labels[row]) for row, result in enumerate(results)]
     data = {

@@ -139,7 +139,7 @@ def _run(placed: Placement, options: ElastixOptions, log: Path | None = None) ->
         return _to_itk(itk, values, volume.spacing_mm, volume.origin_mm, volume.direction)
 
     method = itk.ElastixRegistrationMethod[float_image, float_image].New()
-    method.SetFixedImage(on_slice(placed.frame.array))
+    method.SetFixedImage(on_slice(placed.frame.tissue))
     method.SetFixedMask(on_slice(placed.mask.to(torch.uint8)))
     method.SetMovingImage(on_volume(volume.array))
     if options.volume_mask:

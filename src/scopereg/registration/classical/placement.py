@@ -70,7 +70,7 @@ def place(frame: Frame, volume: Volume, start: Pose | None, seen: Tensor | None,
     except ScopeRegError as error:  # of one frame: the others of a set may well be found
         raise RegistrationError(error.what, where=error.where, fix=error.fix) from None
     check_content(volume)
-    mask = field_of_view(frame.array) if seen is None else seen
+    mask = frame.seen if seen is None else seen
     if mask.shape != frame.array.shape or not bool(mask.any()):
         raise ScopeRegError(
             f"a mask of shape {tuple(mask.shape)} with {int(mask.sum())} pixels for a frame of {frame.shape}",

@@ -117,7 +117,7 @@ def _descend(
 ) -> Result:
     begin = time.perf_counter()
     moving = to_itk(placed.volume.array, placed.volume)
-    fixed, mask = (_slice_to_itk(values, placed) for values in (placed.frame.array, placed.mask.to(torch.uint8)))
+    fixed, mask = (_slice_to_itk(values, placed) for values in (placed.frame.tissue, placed.mask.to(torch.uint8)))
     transform = sitk.Euler3DTransform()
     transform.SetCenter(placed.centre_mm)
     similarity, iterations = 0.0, 0
@@ -187,7 +187,7 @@ def _execute(
 
 def correlation_at(placed: Placement, transform: sitk.Transform) -> float:
     """Correlation of frame and volume where both see something, the slice moved by a transform; NaN where nowhere."""
-    grid = _slice_to_itk(placed.frame.array, placed)
+    grid = _slice_to_itk(placed.frame.tissue, placed)
     seen = placed.volume.array.where(placed.volume_mask, math.nan)
     cut = sitk.Resample(to_itk(seen, placed.volume), grid, transform, sitk.sitkLinear, math.nan)
     frame, values = (torch.from_numpy(sitk.GetArrayFromImage(image))[0].double() for image in (grid, cut))

@@ -6,7 +6,7 @@ export class Verdict {
   constructor(root) {
     this.root = root;
     this.parts = {};
-    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth"]) {
+    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "basis"]) {
       this.parts[name] = root.querySelector(`#verdict-${name}`);
     }
     this.spoken = document.getElementById("spoken");
@@ -14,7 +14,7 @@ export class Verdict {
 
   // `stale` are words that take the place of a result which is not of now; empty where it is.
   show(update, stale, fault = "") {
-    const light = stale || !update ? "none" : update.light;
+    const light = stale || !update ? "none" : lightOf(update);
     set(this.root.dataset, "light", light);
     this.root.classList.toggle("stale", Boolean(stale));
     const word = stale || (update ? wordFor(update) : "Waiting");
@@ -24,6 +24,9 @@ export class Verdict {
     this.write("bound", millimetres(update && update.bound_mm));
     this.write("confidence", share(update && update.confidence));
     this.write("truth", millimetres(update && update.error_mm));
+    const basis = update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "";
+    this.write("basis", basis);
+    this.parts.basis.hidden = !basis;
     this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
     this.speak(light, stale ? word.replace(/\d+ s/, "some seconds") : word);
     return light;
@@ -53,11 +56,13 @@ export function staleness(model, link, now) {
   return `No frames for ${Math.floor(waited / 1000)} s`;
 }
 
+// Green stands for what is ok, and for nothing else, whatever was sent.
+function lightOf(update) {
+  return update.light === "green" && update.ok !== true ? "amber" : update.light;
+}
+
 function wordFor(update) {
-  if (update.light === "green") return "Located";
-  if (update.light === "amber") return update.ok === null || update.ok === undefined ? "Not judged" : "Doubtful";
-  if (update.light === "red") return update.image_to_volume ? "Rejected" : "Not found";
-  return "No result";
+  return lightOf(update) === update.light ? update.word || "No result" : "Not judged";
 }
 
 function lastWords(update) {
@@ -65,17 +70,16 @@ function lastWords(update) {
 }
 
 function reasonFor(update) {
-  if (update.reason) return update.reason;
-  if (update.light === "green") return "the pose is reliable";
-  return update.light === "amber" ? "nothing tells how good this pose is" : "";
+  const reason = update.reason || (update.light === "green" ? "the pose is reliable" : "");
+  return [reason, ...(update.hints || [])].filter(Boolean).join("; ");
 }
 
 function millimetres(value) {
-  return value === null || value === undefined ? "–" : `${value.toFixed(value < 10 ? 1 : 0)} mm`;
+  return value === null || value === undefined ? "–" : `${value.toFixed(1)} mm`;
 }
 
 function share(value) {
-  return value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`;
+  return value === null || value === undefined ? "–" : value.toFixed(2);
 }
 
 function set(target, name, value) {
