@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import typing
 from pathlib import Path
 
 from scopereg.cli import VERBS
-from scopereg.config import field_help, positional_options
+from scopereg.commands.help import groups_of
+from scopereg.options import Option
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -27,36 +26,32 @@ def page() -> str:
 
 
 def section(name: str, example: str, cls: type) -> list[str]:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    lines = [f"## scopereg {name}", "", inspect.cleandoc(cls.__doc__ or ""), "", "```", example, "```", ""]
-    lines += ["| option | values | default | meaning |", "|---|---|---|---|"]
-    helps, positional = field_help(cls), positional_options(cls)
-    for field in dataclasses.fields(cls):
-        flag = field.name.upper() if field.name in positional else f"`--{field.name.replace('_', '-')}`"
-        values = describe(hints[field.name])
-        lines.append(f"| {flag} | {values} | {shown(field.default)} | {helps[field.name]} |")
+    lines = [f"## scopereg {name}", "", inspect.cleandoc(cls.__doc__ or ""), "", "```", example, "```"]
+    for title, options in groups_of(cls).items():
+        lines += ["", f"**{title}**", "", "| option | values | default | meaning |", "|---|---|---|---|"]
+        lines += [row(option) for option in options]
     return [*lines, ""]
 
 
-def describe(hint: object) -> str:
-    if typing.get_origin(hint) is typing.Annotated:
-        kind, *marks = typing.get_args(hint)
-        choices = [mark.metavar for mark in marks if getattr(mark, "metavar", None)]
-        return choices[0].strip("{}").replace(",", ", ") if choices else describe(kind)
-    if typing.get_origin(hint) is typing.Literal:
-        return ", ".join(map(str, typing.get_args(hint)))
-    if typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis:
-        return f"one {describe(typing.get_args(hint)[0])} or more"
-    if typing.get_origin(hint) is tuple:
-        return " ".join(describe(part) for part in typing.get_args(hint))
-    parts = [part for part in typing.get_args(hint) if part is not type(None)]
-    if parts:
-        return " or ".join(describe(part) for part in parts)
-    names = {"int": "whole number", "float": "number", "str": "text", "Path": "path", "bool": "yes or no"}
-    return names[getattr(hint, "__name__", "")]
+def row(option: Option) -> str:
+    names = option.shown if option.positional else ", ".join(f"`{flag}`" for flag in option.flags)
+    return f"| {names} | {values(option)} | {shown(option)} | {option.help} |"
 
 
-def shown(value: object) -> str:
+def values(option: Option) -> str:
+    """What may follow the option."""
+    if "{" in option.metavar:
+        kind = option.metavar.strip("{}").replace(",", ", ")
+    else:
+        kind = {int: "whole number", float: "number", str: "text", Path: "path", bool: "yes or no"}[option.kind]
+    return f"one {kind} or more" if option.count is None else " ".join([kind] * option.count)
+
+
+def shown(option: Option) -> str:
+    """What it is where nobody says."""
+    value = option.default
+    if option.kind is bool:
+        return "yes" if value else "no"
     if isinstance(value, tuple) and value:
         return " ".join(map(str, value))
     return "none" if value in (None, ()) else str(value)

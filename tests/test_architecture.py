@@ -99,7 +99,7 @@ def test_a_frame_goes_this_way(tmp_path: Path) -> None:
     image = patient.acquire(torch.eye(3)[None], torch.zeros(1, 3), seed=1).images[0]
     (tmp_path / "frame.png").write_bytes(png_bytes(grey_pixels(image)))
     io.write_volume(patient.volume, tmp_path / "volume.nii.gz")
-    words = ["--spacing-mm", str(patient.spacing_mm), "--method", "echo", "--device", "cpu"]
+    words = ["--pixel-mm", str(patient.spacing_mm), "--method", "echo", "--device", "cpu"]
     files = [str(tmp_path / name) for name in ("frame.png", "volume.nii.gz")]
     named = hops("A frame, from file to transform")
     run = ["register", *files, *words, "-o", str(tmp_path / "pose.tfm")]

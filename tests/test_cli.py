@@ -27,7 +27,7 @@ def test_help_lists_every_verb_and_loads_nothing_heavy() -> None:
     """Help answers in a few hundredths of a second because it imports nothing; a clock would only measure load."""
     code = (
         "import sys; from scopereg.cli import main; main(['--help']);"
-        "print({'torch', 'numpy', 'SimpleITK', 'tyro', 'rich', 'yaml'} & set(sys.modules))"
+        "print({'torch', 'numpy', 'SimpleITK', 'rich', 'yaml'} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().endswith("set()")
@@ -51,19 +51,17 @@ def test_options_of_every_verb_load_nothing_heavy() -> None:
     ],
 )
 def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: tuple[str, ...]) -> None:
-    code = (
-        "import sys\nfrom scopereg.cli import main\n"
-        f"try: main([{verb!r}, '--help'])\nexcept SystemExit: print('torch' in sys.modules)"
-    )
+    code = f"import sys\nfrom scopereg.cli import main\nmain([{verb!r}, '--help'])\nprint('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().endswith("False")
-    assert all(words in result.stdout for words in shown)
+    told = " ".join(result.stdout.split())
+    assert all(words in told for words in shown)
 
 
 def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
     own = {name: name.replace(" ", "_") for name in VERBS}
     assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
-    helpers = {"flags", "page", "plain", "reading", "shared"}
+    helpers = {"flags", "help", "page", "parsing", "reading", "shared"}
     assert {module.name for module in pkgutil.iter_modules(commands.__path__)} - helpers == set(own.values())
     assert all(is_dataclass(verb.options) and callable(verb.module.run) for verb in VERBS.values())
 
@@ -99,22 +97,19 @@ def test_words_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> N
     assert options.magnitude == DemoOptions().magnitude
 
 
-@pytest.mark.parametrize("verb", ["register", "track", "live", "convert", "view"])
-def test_the_size_of_a_pixel_goes_by_either_name(verb: str) -> None:
-    words = {"register": ["frame.png", "volume.nii"], "track": ["frames", "volume.nii"], "live": ["volume.nii"]}
-    short, long = (
-        parse(verb, [*words.get(verb, ["pose.json"]), name, "0.3", "0.4"]) for name in ("--spacing", "--spacing-mm")
-    )
-    assert short == long
-    assert long.spacing == (0.3, 0.4)
+@pytest.mark.parametrize("name", ["voxel_mm", "spacing-mm"])
+def test_old_and_new_names_may_stand_in_the_file(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "phantom.yaml"
+    config.write_text(f"{name}: 0.5\n")
+    assert parse("data phantom", ["--config", str(config)]).voxel_mm == 0.5
 
 
 def test_a_positional_option_may_stand_in_the_file_and_be_overruled(tmp_path: Path) -> None:
     config = tmp_path / "phantom.yaml"
-    config.write_text("anatomy: abdomen\nshape: [8, 32, 32]\nspacing_mm: null\n")
+    config.write_text("anatomy: abdomen\nshape: [8, 32, 32]\nvoxel_mm: null\n")
     assert parse("data phantom", [f"--config={config}"]).anatomy == "abdomen"
     options = parse("data phantom", ["prostate", f"--config={config}"])
-    assert (options.anatomy, options.shape, options.spacing_mm) == ("prostate", (8, 32, 32), None)
+    assert (options.anatomy, options.shape, options.voxel_mm) == ("prostate", (8, 32, 32), None)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_a_positional_option_may_stand_in_the_file_and_be_overruled(tmp_path: Pa
         ("framse: 3", "did you mean 'frames'"),
         ("[1, 2]", "not a mapping"),
         ("a: b: c", "not valid YAML"),
-        ("frames: many", "does not fit"),
+        ("frames: many", "--frames: 'many' is no whole number"),
         ("output: {a: b}", "holds a mapping"),
     ],
 )
@@ -182,14 +177,12 @@ def test_settings_to_train_with_are_nothing_but_settings() -> None:
     assert TrainOptions().settings() == TrainSettings()
 
 
-def test_an_unknown_preset_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "train.yaml"
     config.write_text("preset: papr\n")
-    with pytest.raises(ScopeRegError, match="does not fit"):
-        parse("train", ["--config", str(config)])
-    with pytest.raises(SystemExit, match="2"):
-        parse("train", ["--preset", "papr"])
-    assert capsys.readouterr().err.count("Invalid choice") == 2
+    for words in (["--config", str(config)], ["--preset", "papr"]):
+        with pytest.raises(ScopeRegError, match="'papr' is no choice, did you mean 'paper'"):
+            parse("train", words)
 
 
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,6 @@ def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
     heavy = {
         "SimpleITK",
         "pydicom",
-        "tyro",
         "rich",
         "yaml",
         "scipy",
@@ -89,7 +88,7 @@ def not_imported() -> dict[str, str]:
 
     It runs on clusters where nothing else can be installed. Lightning itself loads yaml, so it comes first.
     """
-    absent = ("SimpleITK", "pydicom", "tyro", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
+    absent = ("SimpleITK", "pydicom", "rich", "yaml", "scipy", "matplotlib", "pandas", "skimage", "onnx")
     code = (
         "import json, sys, traceback, lightning_fabric\n"
         f"sys.modules.update(dict.fromkeys({absent!r}))\n"

@@ -1,22 +1,22 @@
 """The `scopereg` command: parse the words of a verb into its options, call one function.
 
-Modules of a verb are imported only when it runs: `scopereg --help` loads neither torch nor tyro.
+Modules of a verb are imported only when it runs: `scopereg --help` loads neither torch nor rich.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import fields, make_dataclass
+from dataclasses import replace
 from importlib import import_module
-from io import StringIO
 from types import ModuleType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from scopereg import __version__, interruption
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.options import options_of
+
+_HELP = ("-h", "--help")
 
 
 class Verb(NamedTuple):
@@ -46,7 +46,7 @@ VERBS = {
     "register": Verb(
         "register:RegisterOptions",
         "find frames in a volume, write the transforms",
-        "scopereg register frame.png volume.nii.gz --spacing 0.3 --refine -o pose.tfm",
+        "scopereg register frame.png volume.nii.gz --pixel-mm 0.3 -o pose.tfm",
     ),
     "track": Verb(
         "track:TrackOptions",
@@ -66,7 +66,7 @@ VERBS = {
     "adapt": Verb(
         "adapt:AdaptOptions",
         "make a network better at one volume",
-        "scopereg adapt volume.nii.gz --from echo --minutes 2 -o patient.safetensors",
+        "scopereg adapt volume.nii.gz --model echo --minutes 2 -o patient.safetensors",
     ),
     "convert": Verb(
         "convert:ConvertOptions",
@@ -178,8 +178,18 @@ def _dispatch(words: list[str]) -> int:
 def _run(verb: Verb, name: str, words: list[str]) -> int:
     from scopereg.commands.flags import naming_flags
 
+    if _asks_for_help(words):
+        from scopereg.commands.help import help_of
+
+        wanted = [word for word in words if word not in _HELP]
+        print(help_of(f"scopereg {name}", verb.options, verb.example, _defaults(verb.options, wanted)))
+        return 0
     with naming_flags(verb.options):
         return int(verb.module.run(parse(name, words)))
+
+
+def _asks_for_help(words: list[str]) -> bool:
+    return any(word in _HELP for word in words[: words.index("--") if "--" in words else len(words)])
 
 
 def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
@@ -208,14 +218,10 @@ def parse(name: str, words: list[str]) -> Any:
     default = _defaults(options, from_file, words)
     if path is not None:
         try:
-            default = _fill(options, from_file, default, path)
-        except SystemExit:
-            raise ScopeRegError(
-                "a value does not fit its option, see above", where=path, fix=f"see scopereg {name} --help"
-            ) from None
-    example = f"Example: {VERBS[name].example}"
-    description = f"{inspect.getdoc(options)}\n\n{example}\n--config FILE.yaml reads options from a file."
-    return _fill(options, words, default, f"scopereg {name}", description)
+            default = _fill(options, from_file, default, f"scopereg {name}")
+        except ScopeRegError as error:
+            raise ScopeRegError(f"{error.where}: {error.what}", where=path, fix=error.fix) from None
+    return _fill(options, words, default, f"scopereg {name}")
 
 
 def _words_in(path: str, options: type[Any]) -> list[str]:
@@ -224,40 +230,30 @@ def _words_in(path: str, options: type[Any]) -> list[str]:
     return as_arguments(read_yaml(path, options), options)
 
 
-def _fill(options: type[Any], words: list[str], default: Any, prog: str, description: str = "") -> Any:
-    """Options from words by tyro; where it is not installed, by argparse."""
-    try:
-        import tyro
-    except ModuleNotFoundError:
-        from scopereg.commands.plain import parse_plainly
+def _fill(options: type[Any], words: list[str], default: Any, verb: str) -> Any:
+    """The default with what the words say; a name of before is told."""
+    from scopereg.commands.parsing import parse_words
 
-        return parse_plainly(options, words, default, prog, description)
-    return tyro.cli(options, prog=prog, description=description or None, args=words, default=default)
+    found = parse_words(options, words, verb)
+    for old, new in found.renamed:
+        print(f"note    {old} is called {new} now; the old name still works", file=sys.stderr)
+    return replace(default, **found.values)
 
 
-def _defaults(options: Any, *words: list[str]) -> Any:
-    """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults`."""
+def _defaults(options: Any, *lists: list[str]) -> Any:
+    """What options are where nobody says otherwise: a verb with presets has them in `preset_defaults`.
+
+    A preset depends on options, and defaults on the preset. Whatever is wrong is told when the words are parsed with
+    the right defaults.
+    """
     if not hasattr(options, "preset_defaults"):
         return options()
-    asked = _unchecked(options, words)
-    return options.preset_defaults(asked.preset, asked.network, asked.dataset)
+    from scopereg.commands.parsing import parse_words
 
-
-def _unchecked(options: Any, lists: Sequence[list[str]]) -> Any:
-    """What lists of words, the later ones winning, say of the options: by the parser itself, but silent and unchecked.
-
-    A preset depends on options, and defaults on the preset. A word such as `muregpro` may be the dataset or the name of
-    a folder: only the parser knows. Whatever is wrong is told when the words are parsed with the right defaults.
-    """
-    hints = get_type_hints(options, include_extras=True)
-    entries: list[Any] = [(entry.name, hints[entry.name], entry) for entry in fields(options)]
-    bare = make_dataclass("Asked", entries, frozen=True)  # without the checks of the options
-    found = bare()
+    asked = {option.field: option.default for option in options_of(options)}
     for words in lists:
-        wanted = [word for word in words if word not in ("-h", "--help")]
-        with suppress(SystemExit), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            found = _fill(bare, wanted, found, "scopereg")
-    return found
+        asked |= parse_words(options, words, "scopereg", lenient=True).values
+    return options.preset_defaults(asked["preset"], asked["network"], asked["dataset"])
 
 
 def _take(flag: str, words: list[str]) -> tuple[str | None, list[str]]:
@@ -274,23 +270,10 @@ def _take(flag: str, words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _overview(prefix: str = "") -> str:
+    from scopereg.commands.help import overview
+
     shown = {name: verb for name, verb in VERBS.items() if name.startswith(prefix)}
-    width = max(map(len, shown))
-    rows = [f"  {name:<{width}}  {verb.summary}" for name, verb in shown.items()]
-    examples = [f"  {verb.example}" for verb in shown.values()]
-    return "\n".join(
-        [
-            "scopereg: find an untracked 2D ultrasound frame in a 3D volume.",
-            "",
-            "usage: scopereg VERB [options]     scopereg VERB --help",
-            "",
-            "verbs:",
-            *rows,
-            "",
-            "examples:",
-            *examples,
-        ]
-    )
+    return overview([(name, verb.summary) for name, verb in shown.items()], [verb.example for verb in shown.values()])
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_damaged_and_missing_files_are_told(tmp_path: Path) -> None:
 
 
 def test_it_needs_torch_and_numpy_alone() -> None:
-    absent = ["SimpleITK", "tyro", "rich", "yaml", "scipy", "matplotlib", "pytorch_lightning", "numba", "pydicom"]
+    absent = ["SimpleITK", "rich", "yaml", "scipy", "matplotlib", "pytorch_lightning", "numba", "pydicom"]
     folder = Path(__file__).parents[2] / "benchmarks"
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\nsys.path.append({str(folder)!r})\n"

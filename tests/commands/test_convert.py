@@ -65,7 +65,7 @@ def test_volumes_keep_their_place(case: Case, tmp_path: Path, ending: str) -> No
 
 def test_frames_become_pictures_and_planes(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(case.folder / "cine.dcm", tmp_path / "a.png", "--index", 2) == 0
-    assert "--spacing 0.821333 0.821333" in capsys.readouterr().out
+    assert "--pixel-mm 0.821333 0.821333" in capsys.readouterr().out
     picture = io.read_frame(tmp_path / "a.png", spacing_mm=1)
     assert np.allclose(picture.numpy(), case.frames[2].numpy(), atol=0.003)
     assert convert(case.folder / "frame.dcm", tmp_path / "a.nii.gz") == 0
@@ -92,10 +92,10 @@ def test_a_tracked_frame_is_placed_by_its_tracker(case: Case, tmp_path: Path) ->
 def test_pictures_and_a_table_become_a_sequence_and_back(case: Case, tmp_path: Path) -> None:
     """What users of PLUS ask for: frames and poses in one file."""
     frames, volume = case.folder / "frames", case.folder / "volume.nii.gz"
-    words = ["--spacing", "0.8213333", "--method", "start", "--no-report", "--device", "cpu"]
+    words = ["--pixel-mm", "0.8213333", "--method", "start", "--no-report", "--device", "cpu"]
     assert main(["register", str(frames), str(volume), "-o", str(tmp_path / "out"), *words]) == 0
     table = tmp_path / "out" / "poses.csv"
-    assert convert(frames, tmp_path / "made.igs.mha", "--spacing", "0.8213333", "--poses", table) == 0
+    assert convert(frames, tmp_path / "made.igs.mha", "--pixel-mm", "0.8213333", "--poses", table) == 0
     cine = io.read_cine(tmp_path / "made.igs.mha")
     assert cine.spacing_mm == pytest.approx((0.8213333, 0.8213333))
     for row, frame in enumerate(cine):
@@ -103,7 +103,7 @@ def test_pictures_and_a_table_become_a_sequence_and_back(case: Case, tmp_path: P
         assert frame.pose.is_close(Pose.load(tmp_path / "out" / f"view{row}.tfm"), mm=1e-5, deg=1e-4)
         assert np.allclose(frame.numpy(), case.frames[row].numpy(), atol=0.003)
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-    assert convert(frames, tmp_path / "bad.igs.mha", "--spacing", "1", "--poses", table) == 2
+    assert convert(frames, tmp_path / "bad.igs.mha", "--pixel-mm", "1", "--poses", table) == 2
     assert not (tmp_path / "bad.igs.mha").exists()
 
 

@@ -10,15 +10,15 @@ import pytest
 from scopereg.cli import main
 from scopereg.commands.flags import in_flags, naming_flags, renaming
 from scopereg.commands.register import RegisterOptions
-from scopereg.commands.shared import Positional
+from scopereg.commands.shared import PixelSize, Positional, VoxelSize
 from scopereg.errors import ScopeRegError
 
 
 @dataclass(frozen=True)
 class Options:
     volume: Positional[Path | None] = None
-    spacing: tuple[float, ...] = ()
-    volume_spacing: tuple[float, ...] = ()
+    pixel_mm: PixelSize = ()
+    voxel_mm: VoxelSize = ()
     shape: tuple[int, int, int] | None = None
     skip_bad: bool = False
     start: str | None = None
@@ -28,7 +28,7 @@ class Options:
 @pytest.mark.parametrize(
     ("python", "shell"),
     [
-        ("give the size in mm: spacing_mm=", "give the size in mm: --spacing"),
+        ("give the size in mm: spacing_mm=", "give the size in mm: --pixel-mm"),
         ("leave them out (skip_bad=True)", "leave them out (--skip-bad)"),
         ("load it with skip_bad=False, then look", "load it with --no-skip-bad, then look"),
         ("for instance shape=(8, 32, 32), or", "for instance --shape 8 32 32, or"),
@@ -45,9 +45,9 @@ def test_arguments_become_flags(python: str, shell: str) -> None:
 
 
 def test_an_error_is_reworded_on_its_way() -> None:
-    with pytest.raises(ScopeRegError) as caught, naming_flags(Options), renaming({"spacing_mm": "volume_spacing"}):
+    with pytest.raises(ScopeRegError) as caught, naming_flags(Options), renaming({"spacing_mm": "voxel_mm"}):
         raise ScopeRegError("no start=", where="spacing_mm=", fix="pass spacing_mm=")
-    assert str(caught.value) == "--volume-spacing: no --start\n  To fix it: pass --volume-spacing"
+    assert str(caught.value) == "--voxel-mm: no --start\n  To fix it: pass --voxel-mm"
 
 
 def test_every_verb_speaks_of_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,8 +235,8 @@ def test_a_folder_of_pictures_needs_a_spacing(case: Path, tmp_path: Path, capsys
         (tmp_path / f"{row}.png").write_bytes(png_bytes(grey_pixels(cine[row].array)))
     common = ["live", str(case / "volume.nii.gz"), "--source", f"folder:{tmp_path}", "--no-viewer", "--no-igtl"]
     assert main(common) == 2
-    assert "--spacing" in capsys.readouterr().err
-    assert main([*common, "--spacing", "0.8", "--rate", "5", "--device", "cpu"]) == 0
+    assert "--pixel-mm" in capsys.readouterr().err
+    assert main([*common, "--pixel-mm", "0.8", "--rate", "5", "--device", "cpu"]) == 0
     assert "3 registered, 0 failed" in capsys.readouterr().out
 
 

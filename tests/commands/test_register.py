@@ -56,7 +56,7 @@ def hidden(folder: Path) -> list[str]:
 
 def test_the_transform_puts_the_frame_in_place(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SimpleITK, which knows nothing of us, cuts the volume at the pose, and what comes out is the frame."""
-    words = ["--spacing", STEP, "--method", "start", "--start", near(case, 0, tmp_path), "--refine"]
+    words = ["--pixel-mm", STEP, "--method", "start", "--start", near(case, 0, tmp_path), "--refine"]
     frame, volume = case.folder / "frame.png", case.folder / "volume.nii.gz"
     extra = ["--placed", tmp_path / "placed.nrrd", "--resliced", tmp_path / "cut.nii.gz"]
     assert register(frame, volume, "-o", tmp_path / "slicer.tfm", *words, *extra) == 0
@@ -155,7 +155,7 @@ def test_a_hundred_files_with_three_bad_ones(tmp_path: Path, capsys: pytest.Capt
     (frames / "report.dcm").write_text("no image at all")
     (frames / "notes.txt").write_text("not a frame")
     out = tmp_path / "out"
-    words = ["--spacing", "1", "--method", "start", "--workers", "2", "--placed", ".nrrd", "--no-report"]
+    words = ["--pixel-mm", "1", "--method", "start", "--workers", "2", "--placed", ".nrrd", "--no-report"]
     assert register(frames, tmp_path / "volume.nii.gz", "-o", out, *words) == 1
     captured = capsys.readouterr()
     assert "0 of 100 may be relied on, 97 not judged, 3 failed" in captured.out
@@ -178,7 +178,7 @@ def test_workers_change_nothing_but_the_time(tmp_path: Path) -> None:
     found = []
     for workers in (1, 2):
         out = tmp_path / f"out{workers}"
-        words = ["--spacing", "1", "--method", "simpleitk-mi", "--workers", workers, "--format", "txt", "--no-report"]
+        words = ["--pixel-mm", "1", "--method", "simpleitk-mi", "--workers", workers, "--format", "txt", "--no-report"]
         register(tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, *words)
         found.append([(path.name, path.read_text()) for path in sorted(out.glob("*.txt"))])
     assert found[0]
@@ -187,7 +187,7 @@ def test_workers_change_nothing_but_the_time(tmp_path: Path) -> None:
 
 def test_what_an_earlier_run_wrote_of_a_frame_that_now_fails_is_gone(tmp_path: Path) -> None:
     frames, out = tiny(tmp_path, 2) / "frames", tmp_path / "out"
-    words = [frames, tmp_path / "volume.nii.gz", "-o", out, "--spacing", "1", "--method", "start"]
+    words = [frames, tmp_path / "volume.nii.gz", "-o", out, "--pixel-mm", "1", "--method", "start"]
     assert register(*words) == 0
     assert (out / "report.html").is_file()
     (frames / "f001.png").write_text("damaged since")
@@ -204,7 +204,7 @@ def test_folders_in_folders_keep_their_names_apart(case: Case, tmp_path: Path) -
     (frames / "f000.bmp").write_bytes(one)  # a picture whatever its ending; ITK reads by content or refuses
     (frames / "volume.nii.gz").write_bytes((root / "volume.nii.gz").read_bytes())
     out = frames / "out"
-    words = ["-o", out, "--spacing", "1", "--method", "start", "--no-report"]
+    words = ["-o", out, "--pixel-mm", "1", "--method", "start", "--no-report"]
     for _ in range(2):  # the second time its own results lie below the folder
         register(frames, frames / "volume.nii.gz", *words)
         table = rows(out)
@@ -228,7 +228,7 @@ def test_an_interrupted_batch_leaves_whole_files_and_an_honest_table(
 
     monkeypatch.setattr(batch, "do_chunk", interrupted)
     out = tmp_path / "out"
-    words = [tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, "--spacing", "1", "--method", "start"]
+    words = [tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, "--pixel-mm", "1", "--method", "start"]
     assert register(*words, "--workers", 1) == 130
     assert "4 of 12 frames are done" in capsys.readouterr().err
     table = rows(out)
@@ -242,7 +242,7 @@ def test_an_interrupted_batch_leaves_whole_files_and_an_honest_table(
 def test_control_c_ends_the_processes_too(tmp_path: Path) -> None:
     tiny(tmp_path, 400)
     out = tmp_path / "out"
-    words = [tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, "--spacing", "1", "--method", "simpleitk-mi"]
+    words = [tmp_path / "frames", tmp_path / "volume.nii.gz", "-o", out, "--pixel-mm", "1", "--method", "simpleitk-mi"]
     command = [sys.executable, "-m", "scopereg", "register", *map(str, words), "--workers", "2", "--format", "txt"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 90
@@ -269,26 +269,26 @@ def test_control_c_ends_the_processes_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["frame.png", "volume.nii.gz", "-o", "p.tfm"], ["does not say how large a pixel is", "--spacing"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "-1"], ["got -1.0", "sizes in mm"]),
-        (["frame.png", "missing.nii.gz", "--spacing", "1"], ["missing.nii.gz", "no such file"]),
+        (["frame.png", "volume.nii.gz", "-o", "p.tfm"], ["does not say how large a pixel is", "--pixel-mm"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "-1"], ["got -1.0", "sizes in mm"]),
+        (["frame.png", "missing.nii.gz", "--pixel-mm", "1"], ["missing.nii.gz", "no such file"]),
         (["missing.png", "volume.nii.gz"], ["missing.png", "no such file"]),
         (["frame.png"], ["a frame and a volume are needed"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "1", "-o", "p.xfm"], ["unknown ending", ".tfm"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "1", "--placed", "p.png"], ["--placed", ".nrrd"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "1", "--resliced", "volume.nii.gz"], ["overwrite an input"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "50", "--method", "start"], ["the frame measures", "spacing"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "1", "--method", "ecko"], ["did you mean 'echo'"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "-o", "p.xfm"], ["unknown ending", ".tfm"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--placed", "p.png"], ["--placed", ".nrrd"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--resliced", "volume.nii.gz"], ["overwrite an input"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "50", "--method", "start"], ["the frame measures", "spacing"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--method", "ecko"], ["did you mean 'echo'"]),
         (["cine.dcm", "volume.nii.gz", "-o", "p.tfm"], ["it holds 4 frames", "--index, from 0 to 3"]),
         (["cine.dcm", "volume.nii.gz"], ["it holds 4 frames", "-o FOLDER"]),
         (["cine.dcm", "volume.nii.gz", "--index", "9"], ["frame 9 is asked for", "--index, from 0 to 3"]),
-        (["scan.igs.mha", "volume.nii.gz", "--index", "0"], ["no transforms lead from Image", "--spacing"]),
+        (["scan.igs.mha", "volume.nii.gz", "--index", "0"], ["no transforms lead from Image", "--pixel-mm"]),
         (["frames", "volume.nii.gz", "-o", "p.tfm"], ["a batch needs a folder"]),
         (["frames", "volume.nii.gz", "-o", "x", "--placed", "a.nrrd"], ["pass an ending"]),
-        (["frames", "volume.nii.gz", "-o", "x", "--spacing", "1", "--workers", "0"], ["0 processes"]),
-        (["frame.png", "volume.nii.gz", "--spacing", "1", "--start", "tracker"], ["does not place the frame"]),
-        (["frame.png", "frame.png", "--spacing", "1"], ["unknown kind of volume"]),
-        (["frame.png", "scan.igs.mha", "--spacing", "1"], ["it is a sequence of frames, not a volume"]),
+        (["frames", "volume.nii.gz", "-o", "x", "--pixel-mm", "1", "--workers", "0"], ["0 processes"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--start", "tracker"], ["does not place the frame"]),
+        (["frame.png", "frame.png", "--pixel-mm", "1"], ["unknown kind of volume"]),
+        (["frame.png", "scan.igs.mha", "--pixel-mm", "1"], ["it is a sequence of frames, not a volume"]),
     ],
 )
 def test_bad_input_is_explained_and_writes_nothing(
@@ -319,10 +319,10 @@ def test_a_volume_without_a_spacing_is_asked_for_one(
     header = "ObjectType = Image\nNDims = 3\nDimSize = 24 24 8\nElementType = MET_UCHAR\nElementDataFile = LOCAL\n"
     voxels = np.random.default_rng(0).integers(1, 255, 24 * 24 * 8).astype(np.uint8)
     (tmp_path / "volume.mha").write_bytes(header.encode() + voxels.tobytes())
-    words = [case.folder / "frame.png", tmp_path / "volume.mha", "--spacing", "0.2", "--method", "start"]
+    words = [case.folder / "frame.png", tmp_path / "volume.mha", "--pixel-mm", "0.2", "--method", "start"]
     assert register(*words) == 2
-    assert "--volume-spacing" in capsys.readouterr().err
-    assert register(*words, "--volume-spacing", 1, 1, 2) == 0
+    assert "--voxel-mm" in capsys.readouterr().err
+    assert register(*words, "--voxel-mm", 1, 1, 2) == 0
     assert "24 x 24 x 8 voxels of 1 x 1 x 2 mm (given)" in capsys.readouterr().out
 
 
@@ -338,7 +338,7 @@ def test_a_file_where_a_folder_is_needed(case: Case, tmp_path: Path, capsys: pyt
     (tmp_path / "file").write_text("in the way")
     words = [case.folder / "frame.dcm", case.folder / "volume.nii.gz", "--method", "start"]
     assert register(*words, "-o", tmp_path / "file" / "pose.tfm") == 2
-    assert register(case.folder / "frames", *words[1:], "--spacing", "1", "-o", tmp_path / "file") == 2
+    assert register(case.folder / "frames", *words[1:], "--pixel-mm", "1", "-o", tmp_path / "file") == 2
     assert "cannot write there" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "in the way"
 

@@ -106,12 +106,12 @@ def test_a_folder_needs_a_rate_and_bad_pictures_are_named(
         (frames / f"view{number}.png").write_bytes((case.folder / "frames" / f"view{row}.png").read_bytes())
     (frames / "view10.png").write_bytes(b"no picture")
     (frames / "view12.dcm").write_bytes((case.folder / "cine.dcm").read_bytes())
-    assert track(case, frames, out, "--spacing", STEP) == 2
+    assert track(case, frames, out, "--pixel-mm", STEP) == 2
     said = capsys.readouterr()
     assert "does not say when its frames were taken" in said.err
     assert "--rate" in said.err
     assert not out.exists()
-    assert track(case, frames, out, "--spacing", STEP, "--rate", 20) == 1
+    assert track(case, frames, out, "--pixel-mm", STEP, "--rate", 20) == 1
     said = capsys.readouterr()
     assert "times   as given: 20 frames a second" in said.out
     assert "unreadable view10.png: it cannot be read as a picture" in said.out
@@ -139,7 +139,7 @@ def test_frames_that_show_nothing_are_lost_with_the_reason(
     frames.mkdir()
     for row in range(3):
         (frames / f"{row}.png").write_bytes(png_bytes(np.zeros((96, 96), np.uint8)))
-    assert track(case, frames, tmp_path / "out", "--spacing", STEP, "--rate", 10) == 1
+    assert track(case, frames, tmp_path / "out", "--pixel-mm", STEP, "--rate", 10) == 1
     said = capsys.readouterr().out
     assert "3 of 3 frames: 3 lost" in said
     assert "--wide" not in said  # there is nothing to look for
@@ -153,7 +153,7 @@ def test_times_that_do_not_rise_are_named(case: Case, tmp_path: Path) -> None:
     pixels = np.stack([(frame.numpy() * 255).astype(np.uint8) for frame in case.frames[:3]])
     fields = [{"Timestamp": time, "ImageStatus": "OK"} for time in ("5.0", "5.0", "5.1")]
     path = write_metaimage(MetaSequence({"UltrasoundImageOrientation": "MF"}, fields, pixels), tmp_path / "s.igs.mha")
-    assert track(case, path, tmp_path / "out", "--spacing", STEP) == 1
+    assert track(case, path, tmp_path / "out", "--pixel-mm", STEP) == 1
     table = rows(tmp_path / "out")
     assert table[1]["state"] == "unreadable"
     assert table[1]["reason"] == "its time, 5 s, is not after 5 s of a frame before"

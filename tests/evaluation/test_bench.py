@@ -327,7 +327,7 @@ def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys
 
 
 def test_it_runs_where_little_is_installed(tmp_path: Path) -> None:
-    absent = ("SimpleITK", "tyro", "pydicom", "safetensors", "ray", "pytorch_lightning")
+    absent = ("SimpleITK", "pydicom", "safetensors", "ray", "pytorch_lightning")
     code = (
         f"import sys, runpy\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         "runpy.run_module('scopereg', run_name='__main__', alter_sys=True)"

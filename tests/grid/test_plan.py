@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from scopereg.config import field_help
 from scopereg.errors import ScopeRegError
 from scopereg.grid.plan import Plan, changes, expand
 from scopereg.grid.reading import read_plan, shipped
+from scopereg.options import field_help
 from scopereg.training.presets import FAST_MINUTES, preset
 from scopereg.training.settings import TrainSettings
 

@@ -366,7 +366,7 @@ def test_without_pyigtl_everything_imports_and_what_needs_it_tells_how_to_get_it
     verb = {"command", "scene", "status"}  # read volumes and write to terminals
     modules = [path.stem for path in Path(messages.__file__).parent.glob("*.py") if path.stem not in verb]
     assert {"messages", "connection", "server", "sources", "loop", "publish", "exchange"} <= set(modules)
-    absent = ("pyigtl", "crcmod", "fastcrc", "SimpleITK", "pydicom", "scipy", "rich", "tyro", "starlette", "uvicorn")
+    absent = ("pyigtl", "crcmod", "fastcrc", "SimpleITK", "pydicom", "scipy", "rich", "starlette", "uvicorn")
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\n"
         f"for name in {modules!r}: __import__('scopereg.live.' + name)\n"

@@ -376,7 +376,7 @@ def test_the_command_tells_what_to_think_of_the_pose(
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
-    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--spacing", "0.82"]
+    batch = ["register", str(tmp_path / "in"), str(volume), "-o", str(tmp_path / "out"), "--pixel-mm", "0.82"]
     assert main([*batch, "--device", "cpu"]) == 0  # not ok is a result, no failure
     assert "not ok  noise.png: " in capsys.readouterr().out
     with (tmp_path / "out" / "poses.csv").open() as file:

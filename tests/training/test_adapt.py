@@ -372,16 +372,16 @@ def test_the_command_writes_weights_that_register_takes(
 ) -> None:
     path = tmp_path / "weights" / "p.safetensors"
     volume = write_volume(patient.volume, tmp_path / "volume.nii.gz")
-    words = [str(volume), "--from", "echo", "--steps", "2", "--frames", "4", "--held-out", "4"]
-    words += ["--spacing-mm", str(patient.spacing_mm), "--device", "cpu", "-o", str(path)]
+    words = [str(volume), "--model", "echo", "--steps", "2", "--frames", "4", "--held-out", "4"]
+    words += ["--working-voxel-mm", str(patient.spacing_mm), "--device", "cpu", "-o", str(path)]
     assert main(["adapt", *words]) == 0
     shown = capsys.readouterr()
     assert "before:" in shown.err
     assert "held-out frames of this volume" in shown.out
-    assert f"--method {path}" in shown.out
+    assert f"--model {path}" in shown.out
     picture = tmp_path / "frame.png"
     picture.write_bytes(png_bytes(grey_pixels(patient.volume.array[8])))
-    register = ["register", str(picture), str(volume), "--spacing", str(patient.spacing_mm), "--method", str(path)]
+    register = ["register", str(picture), str(volume), "--pixel-mm", str(patient.spacing_mm), "--method", str(path)]
     assert main([*register, "--device", "cpu", "-o", str(tmp_path / "pose.json")]) == 0
     assert "p network" in (tmp_path / "pose.json").read_text()
     assert main(["adapt", "--steps", "2"]) == 2

@@ -42,7 +42,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "images" / "frames").mkdir(exist_ok=True)
         sitk.WriteImage(sitk.GetImageFromArray(pixels), str(folder / "images" / "frames" / f"f{number}.png"))
     images = folder / "images"
-    words = ["--method", "start", "--spacing", "0.5", "0.6"]
+    words = ["--method", "start", "--pixel-mm", "0.5", "0.6"]
     for number, volume in ((0, "volume.nii.gz"), (1, "other.nii.gz")):
         frame, out = images / "frames" / f"f{number}.png", folder / "json" / f"pose{number}.json"
         assert cli.main(["register", str(frame), str(images / volume), *words, "-o", str(out)]) == 0

@@ -15,12 +15,13 @@ from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
     TERMINATED,
-    BaseName,
+    BaseModel,
     Device,
     File,
     Positional,
     VolumeFile,
     VolumeReading,
+    WorkingVoxelSize,
 )
 from scopereg.errors import ScopeRegError
 from scopereg.registration.settings import DEFAULT
@@ -38,11 +39,11 @@ class AdaptOptions(AdaptSettings, VolumeReading):
     """Make a network better at one volume, from frames drawn in the volume itself, and write what changed.
 
     The file holds the weights that learned and names those that it builds on. It is used like any other:
-    scopereg register FRAME VOLUME --method patient.safetensors. Ctrl-C ends it with the best so far.
+    scopereg register FRAME VOLUME --model patient.safetensors. Ctrl-C ends it with the best so far.
     """
 
-    base: BaseName = DEFAULT
-    """Weights to start from (also --from): a model of the package, or a .safetensors file of SCoPE-Reg."""
+    base: BaseModel = DEFAULT
+    spacing_mm: WorkingVoxelSize = None
     volume: Positional[VolumeFile] = None
     output: File = Path("patient.safetensors")
     """File for the weights (.safetensors); an earlier one stays until the new one is whole."""
@@ -61,7 +62,7 @@ def run(options: AdaptOptions) -> int:
     with renaming(VOLUME):
         volume = read_volume(
             options.volume,
-            spacing_mm=sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
+            spacing_mm=sizes_mm(options.voxel_mm, 3, "--voxel-mm"),
             index=options.volume_index,
             series=options.series,
         )
@@ -96,7 +97,7 @@ def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:
     if found.after == found.before:
         console.print(f"Nothing better than {options.base} was found: the file holds what that holds.")
     console.print(f"weights  {found.path}  ({found.path.stat().st_size / 1e6:.1f} MB)")
-    console.print(f"use      scopereg register FRAME {options.volume} --method {found.path}")
+    console.print(f"use      scopereg register FRAME {options.volume} --model {found.path}")
     stale = path_beside(found.path)
     if stale.is_file():
         console.print(f"note     {stale} is of the weights before: remove it, or make it anew (scopereg calibrate)")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.commands.shared import INTERRUPTED, Device, File, PrecisionName
+from scopereg.commands.shared import INTERRUPTED, Device, File, Methods, PrecisionName
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import say
@@ -28,7 +28,7 @@ class BenchOptions:
 
     output: File = Path("out/bench.csv")
     """File for the table; the plot goes beside it (.svg), stages too (-stages.csv)."""
-    methods: tuple[str, ...] = ("scope-reg", "scope-reg-3", "eureg")
+    methods: Methods = ("scope-reg", "scope-reg-3", "eureg")
     """What to measure; SCoPE-Reg comes as published, forward, whole (volume encoded anew) and streaming (prepared)."""
     resolutions: tuple[int, ...] = (128, 192, 384, 512)
     """Pixels along a side."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from scopereg.commands.shared import ConventionName, MaybeFile, Positional, Spacing
+from scopereg.commands.flags import renaming
+from scopereg.commands.reading import sizes_mm
+from scopereg.commands.shared import ConventionName, MaybeFile, PixelSize, Positional, VoxelSize
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_bytes
 
@@ -50,8 +51,8 @@ class ConvertOptions:
     """poses.csv of scopereg register, for a PLUS sequence."""
     index: int | None = None
     """Number of the frame in a cine or stack, or point in time of a volume, from 0."""
-    spacing: Spacing = ()
-    """Size of a pixel or voxel in mm, x y (z); needed where the file does not tell."""
+    pixel_mm: PixelSize = ()
+    voxel_mm: VoxelSize = ()
     region: int | None = None
     """Ultrasound region of a DICOM image, where it has several pictures."""
     calibration: Path | None = None
@@ -151,10 +152,13 @@ def _check_pair(kind: Kind, source: Path, target: Path) -> None:
     )
 
 
-def _sizes(options: ConvertOptions) -> tuple[float, ...] | None:
-    if options.spacing and not (len(options.spacing) <= 3 and all(math.isfinite(n) and n > 0 for n in options.spacing)):
-        raise ScopeRegError(f"got {options.spacing}", where="--spacing", fix="pass one to three sizes in mm")
-    return options.spacing or None
+def _pixel_mm(options: ConvertOptions) -> tuple[float, ...] | None:
+    return sizes_mm(options.pixel_mm, 2, "--pixel-mm")
+
+
+def _voxel_mm(options: ConvertOptions) -> tuple[float, ...] | None:
+    """Either name will do where there are no pixels."""
+    return sizes_mm(options.voxel_mm or options.pixel_mm, 3, "--voxel-mm")
 
 
 def _convert_pose(source: Path, target: Path, options: ConvertOptions) -> list[str]:
@@ -172,7 +176,7 @@ def _frame_of(path: Path, options: ConvertOptions) -> Frame:
     from scopereg.io.frames import read_frame
 
     return read_frame(
-        path, spacing_mm=_sizes(options), index=options.index, region=options.region, calibration=options.calibration
+        path, spacing_mm=_pixel_mm(options), index=options.index, region=options.region, calibration=options.calibration
     )
 
 
@@ -180,7 +184,8 @@ def _convert_volume(source: Path, target: Path, options: ConvertOptions) -> list
     from scopereg.io.volumes import read_volume, write_volume
     from scopereg.registration.reading import image_line, reader_notes
 
-    volume = read_volume(source, spacing_mm=_sizes(options), index=options.index, series=options.series)
+    with renaming({"spacing_mm": "voxel_mm"}):
+        volume = read_volume(source, spacing_mm=_voxel_mm(options), index=options.index, series=options.series)
     write_volume(volume, target)
     return [image_line(volume), *_notes(reader_notes(volume)), str(target)]
 
@@ -198,7 +203,7 @@ def _convert_frame(source: Path, target: Path, options: ConvertOptions) -> list[
     if target.name.lower().endswith(PICTURE):
         write_bytes(target, png_bytes(grey_pixels(unit_range(frame.array))))
         x, y = frame.spacing_mm
-        return [*lines, f"note    a picture does not keep its pixel size: --spacing {x:g} {y:g}", str(target)]
+        return [*lines, f"note    a picture does not keep its pixel size: --pixel-mm {x:g} {y:g}", str(target)]
     if frame.pose is not None:
         write_placed_frame(frame, frame.pose, target)
         return [*lines, f"note    placed by the file's {frame.pose.name}", str(target)]
@@ -209,7 +214,7 @@ def _convert_frame(source: Path, target: Path, options: ConvertOptions) -> list[
 def _cine_of(source: Path, options: ConvertOptions) -> Cine:
     from scopereg.io.frames import read_cine
 
-    return read_cine(source, spacing_mm=_sizes(options), region=options.region, calibration=options.calibration)
+    return read_cine(source, spacing_mm=_pixel_mm(options), region=options.region, calibration=options.calibration)
 
 
 def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> list[str]:

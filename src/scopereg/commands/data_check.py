@@ -181,7 +181,7 @@ def _commands(report: Report) -> list[str]:
     if report.layout == "prepared":
         name = report.summary["name"]
         return [_train_command(name if name in DATASETS else "folder", proposal, report.path)]
-    grid = f" --shape {' '.join(map(str, proposal.shape))} --spacing-mm {proposal.spacing_mm:g}"
+    grid = f" --shape {' '.join(map(str, proposal.shape))} --voxel-mm {proposal.spacing_mm:g}"
     own = grid if report.layout == "folder" else ""
     skip = " --skip-bad" if report.problems else ""
     prepare = f"scopereg data prepare {report.layout} {report.path}{own}{skip} -o PREPARED"

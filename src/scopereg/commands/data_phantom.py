@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.progress import track
@@ -13,6 +14,7 @@ from scopereg.commands.shared import (
     AnatomyName,
     Device,
     Folder,
+    MadeVoxelSize,
     Magnitude,
     Positional,
     Protocol,
@@ -37,7 +39,7 @@ class PhantomOptions:
     protocol: Protocol = "honest"
     shape: tuple[int, int, int] | None = None
     """Voxels of the volume, D H W; by default the usual ones of the anatomy."""
-    spacing_mm: float | None = None
+    voxel_mm: Annotated[float | None, MadeVoxelSize] = None
     """Voxel size; by default the image is as wide as usual for the anatomy."""
     seed: int = 0
     """Seed of the first patient."""
@@ -57,7 +59,7 @@ def run(options: PhantomOptions) -> int:
             magnitude=options.magnitude,
             protocol=options.protocol,
             shape=options.shape,
-            spacing_mm=options.spacing_mm,
+            spacing_mm=options.voxel_mm,
             device=options.device,
         )
 

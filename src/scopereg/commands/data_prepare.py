@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 
-from scopereg.commands.shared import Folder, Positional, SourceName
+from scopereg.commands.shared import Folder, MadeVoxelSize, Positional, SourceName
 from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError, listed
 from scopereg.progress import counting
@@ -26,8 +26,9 @@ _OF_DATASETS = (
     "probe",
     "shape",
     "size",
-    "spacing_mm",
+    "voxel_mm",
 )  # which have use for some
+_CALLED = {"voxel_mm": "spacing_mm"}  # by them
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class PrepareOptions:
     """Frames of a CAMUS volume; 32 by default."""
     shape: tuple[int, int, int] | None = None
     """Voxels D H W of a folder's volumes; by default what the files have in common."""
-    spacing_mm: float | None = None
+    voxel_mm: Annotated[float | None, MadeVoxelSize] = None
     """Voxel size of a folder's volumes; by default the finest that every file has."""
     margin: tuple[int, int, int] | None = None
     """Voxels D H W kept on each side beyond the reference field, for a folder (default 0) and mu-RegPro (16 24 24)."""
@@ -110,10 +111,11 @@ def plan_of(options: PrepareOptions) -> SetPlan:
         value = getattr(options, name)
         if value is None or value is False:
             continue
-        if name not in dataset.options:
+        called = _CALLED.get(name, name)
+        if called not in dataset.options:
             flag = "--" + name.replace("_", "-")
             raise ScopeRegError(f"{options.dataset} has no use for it", where=flag, fix="leave it out")
-        given[name] = value
+        given[called] = value
     if options.name is not None:
         given["name"] = options.name
     return dataset.plan(options.path, labels=options.labels, skip_bad=options.skip_bad, **given)

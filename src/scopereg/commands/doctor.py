@@ -27,7 +27,7 @@ EXTRAS = {
     "cluster": ("ray",),
 }
 CORE = (
-    *("torch", "numpy", "SimpleITK", "pydicom", "pillow", "zlib-ng", "safetensors", "jaxtyping", "tyro", "rich"),
+    *("torch", "numpy", "SimpleITK", "pydicom", "pillow", "zlib-ng", "safetensors", "jaxtyping", "rich"),
     "PyYAML",
 )
 

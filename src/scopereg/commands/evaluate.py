@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -22,6 +22,8 @@ from scopereg.commands.shared import (
     FirstSeed,
     Fold,
     Folder,
+    MadeVoxelSize,
+    Methods,
     Positional,
     ProtocolName,
     SkipBad,
@@ -53,13 +55,13 @@ class EvaluateOptions:
 
     dataset: Positional[EvaluatedName] = "echo"
     """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
-    methods: tuple[str, ...] = ("identity", DEFAULT)
+    methods: Methods = ("identity", DEFAULT)
     """Methods to evaluate."""
     data: Path | None = None
     """Folder of the dataset as published, a prepared set, or the file of a sweep; phantoms need none."""
     calibration: Path | None = None
     """PLUS configuration file with ImageToProbe, for sweeps whose file does not hold it."""
-    spacing_mm: float = 1.2
+    voxel_mm: Annotated[float, MadeVoxelSize] = 1.2
     """Voxel size of the reference compounded from a sweep."""
     held_out: tuple[int, int] = (5, 5)
     """Blocks of frames of a sweep that are sought instead of compounded, and the frames in each."""
@@ -136,13 +138,13 @@ def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], 
             "no sweep is given", where="--data", fix="pass a PLUS sequence (.igs.mha) or a .npz file of a tracked sweep"
         )
     sweep, source = read_sweep(options.data, options.calibration), _source(options)
-    case = sweep_case(sweep, options.spacing_mm, held_out=options.held_out)
+    case = sweep_case(sweep, options.voxel_mm, held_out=options.held_out)
     paths = []
     for magnitude, method in product(options.magnitudes, chosen):
         settings = EvaluateSettings("real", magnitude, seed=options.seed, frames=1)
         with counting(f"{method.name}, real, pm {magnitude:g}") as progress:
             paths.append(evaluate_sweep(case, method, settings, options.output, source=source, progress=progress))
-    return paths, f"{sweep.name}, held-out frames against the tracker, {options.spacing_mm:g} mm"
+    return paths, f"{sweep.name}, held-out frames against the tracker, {options.voxel_mm:g} mm"
 
 
 def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
@@ -195,7 +197,7 @@ def _source(options: EvaluateOptions) -> Source:
     path = str(options.data.resolve())
     if options.dataset == SWEEP:
         calibration = "" if options.calibration is None else str(options.calibration.resolve())
-        return Source(SWEEP, path, calibration=calibration, spacing_mm=options.spacing_mm, held_out=options.held_out)
+        return Source(SWEEP, path, calibration=calibration, spacing_mm=options.voxel_mm, held_out=options.held_out)
     return Source(options.dataset, path, _kept(options).as_posix(), options.size, options.skip_bad)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from scopereg.errors import ScopeRegError
+from scopereg.options import named
 
 # `name=`, `name=value` or `name=(several, values)` after a space or a bracket: not in the middle of a path.
 _ARGUMENT = re.compile(r"""(?<![^\s(])([a-z][a-z_]*)=(?:\(([^)]*)\)|([\w-]+))?(?![\w({"'])""")
-_SHORTER = {"spacing_mm": "spacing", "path": "data"}  # options with another name than the argument that they become
+_OTHERWISE = {"path": "data"}  # an argument that another option becomes
 
 
 @contextmanager
@@ -37,21 +37,19 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 def in_flags(text: str, options: type[Any]) -> str:
     """A message with every argument that is an option as its flag, and with its value as words."""
-    known = {field.name: str(field.type) for field in fields(options)}
 
     def flag(found: re.Match[str]) -> str:
         name, several, value = found.groups()
-        name = name if name in known else _SHORTER.get(name, name)
-        if name not in known:
+        option = named(options, name) or named(options, _OTHERWISE.get(name, name))
+        if option is None:
             return found.group()
-        if "Positional" in known[name]:
-            return name.upper()
-        if name == "output":
+        if option.positional:
+            return option.shown
+        if option.field == "output":
             return "-o"
-        word = name.replace("_", "-")
         if value in ("True", "False"):
-            return f"--{word}" if value == "True" else f"--no-{word}"
-        return " ".join([f"--{word}", *(several or value or "").replace(",", " ").split()])
+            return option.flag if value == "True" else f"--no-{option.name}"
+        return " ".join([option.flag, *(several or value or "").replace(",", " ").split()])
 
     return _ARGUMENT.sub(flag, text)
 

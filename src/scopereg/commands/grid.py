@@ -169,7 +169,7 @@ def _address(words: Sequence[str]) -> str | None:
 
 def _tables(runs: Sequence[Run], options: GridOptions, *, whole: int) -> None:
     """Tables of whatever is done; where the libraries for them are missing, say where to make them."""
-    absent = [name for name in ("tyro", "rich", "scipy") if find_spec(name) is None]
+    absent = [name for name in ("rich", "scipy") if find_spec(name) is None]
     if absent:
         say(f"no tables: {', '.join(absent)} is not installed here; run the same command with --collect elsewhere")
         return

@@ -249,7 +249,7 @@ def _source_reading(options: LiveOptions) -> Reading:
     from scopereg.live.sources import Reading
 
     return Reading(
-        spacing_mm=sizes_mm(options.spacing, 2, "--spacing"),
+        spacing_mm=sizes_mm(options.pixel_mm, 2, "--pixel-mm"),
         calibration=options.calibration,
         region=options.region,
         device=options.image,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scopereg.images import Volume
     from scopereg.registration.reading import Reading
 
-VOLUME = {"spacing_mm": "volume_spacing", "index": "volume_index"}  # as the reader calls them, as options do
+VOLUME = {"spacing_mm": "voxel_mm", "index": "volume_index"}  # as the reader calls them, as options do
 
 
 def reading_of(volume: Path, options: ImageReading) -> Reading:
@@ -30,10 +30,10 @@ def reading_of(volume: Path, options: ImageReading) -> Reading:
 def left_open(options: ImageReading) -> dict[str, Any]:
     """The fields of `LeftOpen`."""
     return {
-        "volume_spacing_mm": sizes_mm(options.volume_spacing, 3, "--volume-spacing"),
+        "volume_spacing_mm": sizes_mm(options.voxel_mm, 3, "--voxel-mm"),
         "volume_index": options.volume_index,
         "series": options.series,
-        "spacing_mm": sizes_mm(options.spacing, 2, "--spacing"),
+        "spacing_mm": sizes_mm(options.pixel_mm, 2, "--pixel-mm"),
         "region": options.region,
         "calibration": options.calibration,
     }

@@ -13,6 +13,7 @@ from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
 from scopereg.commands.shared import (
     Agreement,
+    AnyMethod,
     ConventionName,
     Device,
     ImageReading,
@@ -54,8 +55,7 @@ class RegisterOptions(ImageReading):
     volume: Positional[VolumeFile] = None
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
-    method: str = DEFAULT
-    """A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: no search."""
+    method: AnyMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume."""
     agreement: Agreement = False

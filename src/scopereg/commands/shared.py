@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from scopereg.data.registry import ANATOMIES, DATASETS, SWEEP, dataset_names
-
-try:
-    from tyro.conf import FlagCreatePairsOff as OneWay
-    from tyro.conf import Positional as Positional
-    from tyro.conf import arg
-except ModuleNotFoundError:  # bench and grid run on machines without it
-    from scopereg.commands.plain import OneWay as OneWay
-    from scopereg.commands.plain import Positional as Positional
-    from scopereg.commands.plain import arg  # type: ignore[no-redef]
+from scopereg.options import OneWay as OneWay
+from scopereg.options import Positional as Positional
+from scopereg.options import arg
 
 
 def one_of(words: Iterable[str]) -> str:
@@ -59,9 +53,17 @@ Cases = Annotated[int | None, arg(help="Only the first so many volumes, for a qu
 VolumeFile = Annotated[
     Path | None, arg(help="Volume: NIfTI, NRRD, MHA, enhanced DICOM, or the folder of a DICOM series.")
 ]
+# A model is --model, a method may be a model or another: where it is asked for, --model is as good a name.
+_MODEL_TOO = arg(aliases=["--model"])
 SearchingMethod = Annotated[
-    str, arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix.")
+    str, _MODEL_TOO, arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc or elastix.")
 ]
+AnyMethod = Annotated[
+    str,
+    _MODEL_TOO,
+    arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: none."),
+]
+Methods = Annotated[tuple[str, ...], arg(aliases=["--models"])]
 Agreement = Annotated[
     bool,
     arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),
@@ -91,19 +93,51 @@ WithPublished = Annotated[
     bool, arg(help="Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol.")
 ]
 
-BaseName = Annotated[str, arg(aliases=["--from"])]  # a word of Python, so no field can be called so
+# A model to begin with; `base` and `start` in Python, where a start is a pose elsewhere.
+BaseModel = Annotated[
+    str,
+    arg(
+        name="model",
+        formerly=["from", "base"],
+        help="Model to start from: one of the package, or a .safetensors file of SCoPE-Reg.",
+    ),
+]
+FirstModel = Annotated[
+    Path | None,
+    arg(name="model", formerly=["start"], help="Weights file (.safetensors) to start from instead of fresh weights."),
+]
 
-# Sizes by either name: --spacing is shorter, spacing_mm is what Python calls it.
-Spacing = Annotated[tuple[float, ...], arg(aliases=["--spacing-mm"])]
-VolumeSpacing = Annotated[tuple[float, ...], arg(aliases=["--volume-spacing-mm"])]
+# The size of a pixel is of frames, that of a voxel of volumes.
+PixelSize = Annotated[
+    tuple[float, ...],
+    arg(
+        formerly=["spacing", "spacing-mm"],
+        help="Size of a pixel in mm, one number or x and y; needed where the frame's file does not tell.",
+    ),
+]
+VoxelSize = Annotated[
+    tuple[float, ...],
+    arg(
+        formerly=["volume-spacing", "volume-spacing-mm"],
+        help="Size of a voxel in mm, one number or x y z, where the volume's file does not tell.",
+    ),
+]
+WorkingVoxelSize = Annotated[
+    float | None,
+    arg(
+        name="working-voxel-mm",
+        formerly=["spacing-mm"],
+        help="Voxel size of the volume for the network, here and in use; by default as trained, or 128 along a plane.",
+    ),
+]
+MadeVoxelSize = arg(formerly=["spacing-mm"])  # of a volume that the verb makes
 
 
 @dataclass(frozen=True)
 class FrameReading:
     """Facts that a frame's file may leave out."""
 
-    spacing: Spacing = ()
-    """Size of a pixel in mm, one number or x and y; needed where the file does not tell."""
+    pixel_mm: PixelSize = ()
     region: int | None = None
     """Ultrasound region of a DICOM image, where it has several pictures."""
     calibration: Path | None = None
@@ -114,8 +148,7 @@ class FrameReading:
 class VolumeReading:
     """Facts that a volume's file may leave out."""
 
-    volume_spacing: VolumeSpacing = ()
-    """Size of a voxel in mm, x y z, where the volume's file does not tell."""
+    voxel_mm: VoxelSize = ()
     volume_index: int | None = None
     """Point in time, where the volume's file holds several."""
     series: str | None = None

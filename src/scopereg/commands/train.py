@@ -13,7 +13,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scopereg.commands.shared import DatasetName, Device, Folder, Positional
+from scopereg.commands.shared import DatasetName, Device, FirstModel, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
 from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
@@ -66,6 +66,8 @@ class TrainOptions(TrainSettings, RunOptions):
 
     --preset fast or paper sets the defaults of the options below; single options win over it.
     """
+
+    start: FirstModel = None
 
     @classmethod
     def preset_defaults(cls, name: str | None, network: str | None, dataset: str | None) -> TrainOptions:
