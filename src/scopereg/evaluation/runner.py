@@ -30,6 +30,7 @@ from scopereg.registration.locator import Locator
 from scopereg.registration.method import Method
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import Result
+from scopereg.threads import watched
 
 Part = Literal["test", "validation", "train"]
 Progress = Callable[[int, int], None]  # called with what is done and what there is in all
@@ -59,6 +60,7 @@ class EvaluateSettings:
     cases: int | None = None  # the first so many; None is all
 
 
+@watched()
 def evaluate(
     volumes: VolumeSet,
     split: Split,
