@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, sample_slice
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
+from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
 
 OBLIQUE = Pose.from_euler_deg((20, -35, 50), (0, 0, 0)).rotation
 
@@ -122,6 +122,19 @@ def test_frames_resample_too() -> None:
     y, x = np.mgrid[:39, :30]
     expected = (found.origin_mm[0] - 3 + 0.4 * x) + (found.origin_mm[1] - 4 + 0.4 * y)
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("spacing", [0.6000000238418579, 0.3, 1 / 3])
+def test_an_image_of_that_spacing_stays_as_it_is(spacing: float) -> None:
+    """Interpolation would leave a trace in black pixels, which tells them from what was not seen."""
+    disc = torch.zeros(63, 80)
+    disc[20:40, 10 + torch.arange(20)] = torch.rand(20, 20) + 0.1
+    frame = Frame(disc, spacing_mm=spacing)
+    again = frame.resampled(frame.isotropic_spacing_mm)
+    assert torch.equal(again.array, frame.array)
+    assert again.origin_mm == frame.origin_mm
+    assert torch.equal(field_of_view(frame.resampled(spacing * (1 + 1e-9)).array), field_of_view(disc))
+    assert frame.resampled(spacing, (90, 70)).size == (90, 70)
 
 
 def test_labels_follow_by_the_nearest() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from scopereg import __version__, interruption
 from scopereg.commands.verbs import VERBS, Verb
+from scopereg.environment import let_threads_sleep
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.options import options_of
 from scopereg.progress import say
@@ -97,6 +98,7 @@ def _run(verb: Verb, name: str, words: list[str]) -> int:
         wanted = [word for word in words if word not in _HELP]
         print(help_of(f"scopereg {name}", verb.options, verb.example, _defaults(verb.options, wanted)))
         return 0
+    let_threads_sleep()
     with naming_flags(verb.options):
         return int(verb.module.run(parse(name, words)))
 

@@ -18,6 +18,7 @@ from scopereg.image_fields import as_labels, as_mask, as_numbers, as_sizes, as_t
 
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
+_SAME = 1e-6  # relative difference of two spacings that are one
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 
 
@@ -102,7 +103,7 @@ class _Image:
 
         Linear, after a Gaussian that removes what a coarser grid cannot hold. Voxel centres at both ends of the first
         row stay within half a voxel; the centre of the image stays in place. With a `size` in x, y(, z) it has so many
-        voxels: beyond the field those at its border go on.
+        voxels: beyond the field those at its border go on. An image that has that spacing already stays as it is.
         """
         step = min(self.spacing_mm) if spacing_mm is None else float(spacing_mm)
         if not (np.isfinite(step) and step > 0):
@@ -113,6 +114,8 @@ class _Image:
             )
         scale = [step / s for s in self.spacing_mm]  # old voxels per new voxel, x, y(, z)
         sizes = [int(extent / step + 1 + 1e-6) for extent in self.extent_mm] if size is None else list(size)
+        if tuple(sizes) == self.size and max(abs(factor - 1) for factor in scale) < _SAME:
+            return self  # interpolation would leave a trace in black pixels, and those tell what was seen
         if min(sizes) < 1 or np.prod([float(n) for n in sizes]) > 2**31:
             raise ScopeRegError(
                 f"{step:g} mm would give {' x '.join(map(str, sizes))} voxels",

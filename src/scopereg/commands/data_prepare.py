@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from scopereg.commands.output import tell
 from scopereg.commands.shared import Folder, MadeVoxelSize, Positional, SourceName
-from scopereg.data.workers import usable_cores
+from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError, listed
 from scopereg.progress import counting
 

@@ -23,7 +23,7 @@ from scopereg.commands.shared import (
     Positional,
     VolumeFile,
 )
-from scopereg.data.workers import usable_cores
+from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.registration.settings import DEFAULT
