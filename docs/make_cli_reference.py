@@ -25,9 +25,9 @@ def page() -> str:
         "|---|---|",
         *(f"| `{names}` | {meaning} |" for names, meaning in EVERYWHERE.items()),
         "",
-        "With `--json` what is said for people goes to the standard error (nowhere with `-q`); an error is `error` in the",
-        "JSON, with `what`, `where` and `fix`. The status is 0 when all went well, 1 when frames or runs failed, 2 for an",
-        "error, 130 after Ctrl-C, 143 after SIGTERM, 141 when nobody reads the output any more.",
+        "With `--json` what is said for people goes to the standard error (nowhere with `-q`); an error is `error` in",
+        "the JSON, with `what`, `where` and `fix`. The status is 0 when all went well, 1 when frames or runs failed, 2",
+        "for an error, 130 after Ctrl-C, 143 after SIGTERM, 141 when nobody reads the output any more.",
         "",
     ]
     for name, verb in VERBS.items():
