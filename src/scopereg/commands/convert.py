@@ -50,6 +50,8 @@ class ConvertOptions:
     """Volume that a pose belongs to: needed for .dcm, told in .json."""
     poses: Path | None = None
     """poses.csv of scopereg register, for a PLUS sequence."""
+    rate: float | None = None
+    """Frames per second of a PLUS sequence, where the file does not tell when its frames were taken, else instead."""
     index: int | None = None
     """Number of the frame in a cine or stack, or point in time of a volume, from 0."""
     pixel_mm: PixelSize = ()
