@@ -341,7 +341,7 @@ class StatusLine:
         return Text.assemble(
             (light, _STYLES[light]),
             f" {text}",
-            "" if math.isnan(rates.frames_per_s) else f"  {rates.frames_per_s:.1f} frames/s,",
-            f"  latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
+            "  " if math.isnan(rates.frames_per_s) else f"  {rates.frames_per_s:.1f} frames/s, ",
+            f"latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
             f"  {counted}" if counted else "",
         )
