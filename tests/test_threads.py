@@ -102,6 +102,13 @@ def test_a_number_that_a_program_set_stays(eight_cores):
     assert torch.get_num_threads() == 5
 
 
+def test_words_tell_who_chose(eight_cores):
+    eight_cores.append(2.6)
+    assert threads.in_words() == "3 of 8 cores, 2.6 of them free now"
+    with changed_environment({"OMP_NUM_THREADS": "8"}):
+        assert threads.in_words() == "8 of 8 cores, as set by OMP_NUM_THREADS"
+
+
 @pytest.mark.parametrize(
     ("files", "quota"),
     [

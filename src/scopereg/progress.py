@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _SECONDS_BETWEEN_LINES = 10.0
+_hush = [False]
+_LOGGER = logging.getLogger("scopereg")
+
+
+@contextmanager
+def hushed(quiet: bool = True) -> Iterator[None]:
+    """Neither bars nor lines while this lasts."""
+    before, _hush[0] = _hush[0], _hush[0] or quiet
+    try:
+        yield
+    finally:
+        _hush[0] = before
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """What was done and how long it took, for `-v` and `--log`."""
+    begin = time.perf_counter()
+    yield
+    _LOGGER.info("%s: %.2f s", what, time.perf_counter() - begin)
+
+
+def is_hushed() -> bool:
+    """Whether somebody asked for neither progress nor notes."""
+    return _hush[0]
 
 
 @contextmanager
 def counting(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """A function to call with what is done and what there is in all."""
+    quiet = quiet or is_hushed()
     if quiet or not sys.stderr.isatty():
         yield _Lines(label, quiet)
         return
@@ -41,4 +68,5 @@ class _Lines:
 
 def say(line: str) -> None:
     """A line for people, beside what the program itself writes."""
-    print(line, file=sys.stderr, flush=True)
+    if not is_hushed():
+        print(line, file=sys.stderr, flush=True)

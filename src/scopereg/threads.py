@@ -79,6 +79,18 @@ def took(wall_seconds: float, cpu_seconds: float) -> None:
         watch.cpu_seconds += cpu_seconds
 
 
+def in_words() -> str:
+    """How many threads would compute now, of how many cores, and who chose that."""
+    before = torch.get_num_threads()
+    if chosen_by_user(before):
+        names = [name for name in CHOSEN_BY if os.environ.get(name)]
+        return f"{before} of {usable_cores()} cores, as set by {' and '.join(names) or 'torch.set_num_threads'}"
+    free = LOAD.free()
+    now = min(before, usable_cores(), _whole(free))
+    seen = "" if free is None else f", {max(free, 0.0):.1f} of them free now"
+    return f"{now} of {usable_cores()} cores{seen}"
+
+
 class Watch:
     """The number of threads of one thread's work, and what it goes by."""
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from scopereg.commands.output import tell
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
@@ -175,6 +176,7 @@ def _end(loop: Loop, show: LiveShow, console: Console) -> None:
     console.print("frames  " + ", ".join(f"{count} {name}" for name, count in shown.items()))
     if loop.last_fault:
         console.print(f"note    what went wrong last: {loop.last_fault}")
+    tell(counters=counters, last_fault=loop.last_fault)
 
 
 def _publish(options: LiveOptions, loop: Loop, stack: ExitStack, console: Console) -> Server:

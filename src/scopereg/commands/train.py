@@ -13,6 +13,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import DatasetName, Device, FirstModel, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
 from scopereg.interruption import name_of, status_of
@@ -100,6 +101,7 @@ def run(options: TrainOptions) -> int:
             result = train(_load(options, quiet), options.settings(), folder, machine, quiet=quiet)
     except KeyboardInterrupt as stop:
         result = {"finished": False, "ended_by": name_of(stop)}
+    tell(folder=folder, **result)
     if not quiet:
         console = Console(markup=False, highlight=False)
         if finished_before:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, unit_range
+from scopereg.progress import timed
 from scopereg.registration.method import Method, create
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
@@ -41,8 +42,10 @@ class Locator:
     ) -> None:
         check_content(volume)
         self.volume = volume
-        self.method = create(method, device, wide=wide, refine=refine, agreement=agreement)
-        self.prepared = self.method.prepare(replace(volume, array=unit_range(volume.array)))
+        with timed(f"opened {getattr(method, 'name', method)}"):
+            self.method = create(method, device, wide=wide, refine=refine, agreement=agreement)
+        with timed(f"prepared the volume for {self.method.name}"):
+            self.prepared = self.method.prepare(replace(volume, array=unit_range(volume.array)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -89,7 +92,8 @@ class Locator:
                 usable[row] = frame.for_registration()
             except ScopeRegError as error:
                 found[row] = error
-        results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
+        with timed(f"located {len(usable)} frame{'s' * (len(usable) != 1)}"):
+            results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
         for row, result in zip(usable, results, strict=True):
             found[row] = self._of(frames[row], result) if isinstance(result, Result) else result
         return [found[row] for row in range(len(frames))]
