@@ -119,6 +119,7 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
 def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     """Register one frame, say what was found, write it. Places are checked before any work."""
     from scopereg.registration.batch import write_result
+    from scopereg.registration.diagnosis import with_hints
     from scopereg.registration.reading import image_line, reader_notes
 
     targets = _targets(options)
@@ -132,7 +133,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     start = ready.start.of(frame, volume)
     notes = volume_notes(volume, ready.locator.notes, options)
     print_notes(console, [*reader_notes(frame), *notes])
-    result = ready.locator.locate(frame, start)
+    result = with_hints(ready.locator, frame, ready.locator.locate(frame, start))
     print_notes(console, result.notes)
     console.print(str(result.pose))
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")

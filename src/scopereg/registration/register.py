@@ -12,6 +12,7 @@ from scopereg.io.frames import read_frame
 from scopereg.io.stored import StoredFrame
 from scopereg.io.transforms import read_pose
 from scopereg.io.volumes import read_volume
+from scopereg.registration.diagnosis import with_hints
 from scopereg.registration.locator import Locator
 from scopereg.registration.reading import reader_notes
 from scopereg.registration.result import Result
@@ -97,6 +98,6 @@ def register(
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
     locator = Locator(volume, method, refine=refine, agreement=agreement, wide=wide, device=device)
-    result = locator.locate(frame, Start.read(start).of(frame, volume))
+    result = with_hints(locator, frame, locator.locate(frame, Start.read(start).of(frame, volume)))
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)
