@@ -70,3 +70,10 @@ def say(line: str) -> None:
     """A line for people, beside what the program itself writes."""
     if not is_hushed():
         print(line, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

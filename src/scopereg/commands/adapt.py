@@ -25,8 +25,8 @@ from scopereg.commands.shared import (
     WorkingVoxelSize,
 )
 from scopereg.errors import ScopeRegError
+from scopereg.progress import duration
 from scopereg.registration.settings import DEFAULT
-from scopereg.training.display import duration
 from scopereg.training.settings import AdaptSettings
 
 if TYPE_CHECKING:

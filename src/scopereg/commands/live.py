@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -340,6 +341,7 @@ class StatusLine:
         return Text.assemble(
             (light, _STYLES[light]),
             f" {text}",
-            f"  {rates.frames_per_s:.1f} frames/s, latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
+            "  " if math.isnan(rates.frames_per_s) else f"  {rates.frames_per_s:.1f} frames/s, ",
+            f"latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
             f"  {counted}" if counted else "",
         )
