@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -42,3 +43,23 @@ class _Lines:
 def say(line: str) -> None:
     """A line for people, beside what the program itself writes."""
     print(line, file=sys.stderr, flush=True)
+
+
+_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+def tell(line: str) -> None:
+    """How something that takes long stands, to whoever listens."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener(line)
+
+
+@contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """All that is told within goes to a listener."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)

@@ -109,6 +109,13 @@ class PreparedNetwork(Prepared):
         same.wide = False
         return same
 
+    def wider(self) -> PreparedNetwork | None:
+        if self.wide:
+            return None
+        same = copy.copy(self)
+        same.wide, same.might_look_wider = True, False
+        return same
+
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         """Whether a frame there lies within the offsets of the training, so that it is found from the middle."""
         sizes, ready = self.model.sizes, self.volume_for(frame)
