@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 # Without bytecode: what is imported is compiled then, the rest of a gigabyte never.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
-.PHONY: demo test lint browser fuzz wheel audit pins docs clean
+.PHONY: demo test lint browser fuzz wheel audit pins docs pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopereg demo
@@ -40,9 +40,14 @@ browser:
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzzing/fuzz.py --seconds 3600 $(FUZZ_ARGS)
 
-# The wheel, and beside it the bill of what its users install with it (CycloneDX), with versions and hashes of the pins.
+# The wheel, twice to see that its bytes are the same, and the source archive, both as the package index wants them; and
+# beside them the bill of what users install with them (CycloneDX), with versions and hashes of the pins.
 wheel: $(VENV)/.dev
-	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	rm -rf dist build/again
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/again .
+	cmp dist/*.whl build/again/*.whl
+	$(BIN)/twine check --strict dist/*
 	$(INSTALL) cyclonedx-bom
 	version=$$($(BIN)/python -c 'import scopereg; print(scopereg.__version__)') && \
 	sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > dist/pyproject.toml && \
@@ -50,17 +55,24 @@ wheel: $(VENV)/.dev
 	  --output-format JSON --output-file "dist/scopereg-$$version.cdx.json" -
 	rm dist/pyproject.toml
 
-# Known vulnerabilities of the pins; asks the service of PyPI.
+# Known vulnerabilities of the pins, for which it asks the service of PyPI, and weaknesses of the workflows.
 audit: $(VENV)/.dev
-	$(INSTALL) pip-audit
+	$(INSTALL) pip-audit zizmor
+	$(BIN)/zizmor --offline .github
 	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints-hashes.txt
 
 # Anew after a change of pyproject.toml or constraints.txt; needs the index.
 pins: $(VENV)/.dev
 	$(BIN)/python .ci/pins.py
 
+# The site, in site/: any warning ends it. Notebooks are run for it; SCOPEREG_NOTEBOOKS=off leaves that out.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in site/index.html"
+
+# Those pictures of the docs that are made in seconds.
+pictures: $(VENV)/.dev
 	$(BIN)/python docs/make_phantom_sheet.py
 	$(BIN)/python docs/make_coordinates_figure.py
 
@@ -72,8 +84,8 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev,docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) out build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The pinned set: what `make test` installs, what that brings included, with the hashes of all files.
+"""The pinned set: what `make test` and `make docs` install, what that brings included, with the hashes of all files.
 
 .venv/bin/python .ci/pins.py                 writes constraints-hashes.txt, from what is installed and from the index
 .venv/bin/python .ci/pins.py --of all        prints the part of it that users of `scopereg[all]` get, without the index
@@ -22,8 +22,9 @@ ROOT = Path(__file__).parent.parent
 PINS = ROOT / "constraints-hashes.txt"
 INDEX = "https://pypi.org/simple"
 HEAD = """\
-# Made by .ci/pins.py; do not edit. What `make test` installs on Linux with Python 3.11, and the SHA-256 of every file
-# that the index has of it, for any system. torch's are those of PyPI: CONTRIBUTING.md tells of its other builds.
+# Made by .ci/pins.py; do not edit. What `make test` and `make docs` install on Linux with Python 3.11, and the SHA-256
+# of every file that the index has of it, for any system. torch's are those of PyPI: CONTRIBUTING.md tells of its
+# other builds.
 """
 
 
@@ -36,7 +37,7 @@ def main() -> int:
         print("".join(pinned[name] for name, _ in sorted(_closure({extra})) if name in pinned), end="")
         return 0
     lines = []
-    for name, version in sorted(_closure({"dev"})):
+    for name, version in sorted(_closure({"dev", "docs"})):
         hashes = sorted(_hashes(name, version))
         if not hashes:
             sys.exit(f"the index has no files of {name} {version}")

@@ -1,13 +1,17 @@
-"""Pages that are made from code are up to date, and every link and picture named in the docs exists."""
+"""Pages made from code are up to date, every link and picture named in the docs exists, and the site builds."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import scopereg
 from scopereg import networks
 from scopereg.data.registry import ANATOMIES, DATASETS
 from scopereg.registration import method
@@ -15,7 +19,8 @@ from scopereg.training.presets import PRESETS
 from scopereg.training.settings import differences
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/scopereg/weights/*.md")])
+REPOSITORY = "https://github.com/scopereg/scopereg"
 
 
 def test_the_command_line_page_is_up_to_date() -> None:
@@ -29,9 +34,85 @@ def test_the_command_line_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
+    """Those within the repository, by file and heading; others are not asked for."""
+    links = re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text())
+    assert [link for link, anchor in links if not leads_somewhere(link, anchor, page)] == []
+
+
+def leads_somewhere(link: str, anchor: str, page: Path) -> bool:
+    """Whether file and heading exist that a link within the repository names."""
+    inside = re.sub(rf"^({REPOSITORY}/blob|https://raw.githubusercontent.com/scopereg/scopereg)/main/", "", link)
+    if "://" in inside or inside.startswith("mailto:"):
+        return True
+    file = (ROOT if inside != link else page.parent) / inside if inside else page
+    return file.exists() and (not anchor or file.suffix != ".md" or anchor in anchors(file))
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as links name them, here and on the site."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_reads_on_a_package_index() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_the_repository_has_one_address() -> None:
+    """pyproject.toml says it; who publishes elsewhere changes it there, and this test names what repeats it."""
+    told = re.findall(r'^Repository = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert told == [REPOSITORY]
+    files = [*PAGES, ROOT / "mkdocs.yml", ROOT / "CITATION.cff", ROOT / "docs/site_pages.py", *ROOT.glob("recipe/*")]
+    files += [*ROOT.glob("notebooks/*.ipynb"), ROOT / "pyproject.toml"]
+    hosts = {
+        file: set(re.findall(r"https://(?:github\.com|scopereg\.github\.io)/[\w-]+", file.read_text()))
+        for file in files
+    }
+    known = {"https://github.com/scopereg", "https://scopereg.github.io/scopereg"}
+    assert {file: found - known for file, found in hosts.items() if found - known} == {}
+    assert all(hosts[ROOT / name] for name in ("README.md", "mkdocs.yml", "CITATION.cff", "recipe/recipe.yaml"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it, but for the outputs of the notebooks, which tests/test_notebooks.py runs."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    told = os.environ | {"SCOPEREG_NOTEBOOKS": "off", "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "WARNING" not in built.stderr
+    return folder
+
+
+def test_the_site_needs_no_net(site: Path) -> None:
+    """What a page loads by itself lies beside it; links to other places are just links."""
+    loaded = []
+    pages = [path.relative_to(site).as_posix() for path in site.rglob("*.html")]
+    for page in pages:
+        text = (site / page).read_text(encoding="utf-8")
+        loaded += re.findall(r"<(?:script|img|iframe|source|video)[^>]+src=\"?(https?:[^\" >]+|//[^\" >]+)", text)
+        loaded += re.findall(
+            r"<link[^>]+rel=\"?(?:stylesheet|preload|icon|preconnect)[^>]+href=\"?(https?:[^\" >]+)", text
+        )
+    for style in site.rglob("*.css"):
+        loaded += re.findall(r"(?:@import|url\()\s*[\"']?(https?:[^\"')]+)", style.read_text(encoding="utf-8"))
+    assert loaded == []
+    assert len(pages) > 40
+    assert "iframe-worker.js" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_site_shows_every_page_and_public_name(site: Path) -> None:
+    for page in ROOT.glob("docs/**/*.md"):
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), page
+    documented = "".join(path.read_text(encoding="utf-8") for path in site.glob("api/*.html"))
+    for package in (scopereg, scopereg.io):
+        for name in set(package.__all__) - {"__version__"}:
+            assert re.search(rf'id="scopereg\.[\w.]*\b{name}"', documented), name
 
 
 def test_code_named_in_the_method_page_exists() -> None:

@@ -12,6 +12,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import yaml
+
+import scopereg
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,6 +43,64 @@ def test_the_wheel_is_pure_python_and_small_besides_its_weights(wheel: Path) -> 
         assert entry.filename.replace(".safetensors", ".md") in names
     assert "scopereg/py.typed" in names
     assert not [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
+
+
+def test_the_wheel_is_fit_for_a_package_index(wheel: Path) -> None:
+    """Its description renders, and its metadata has no field that an index refuses."""
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_one_version_everywhere() -> None:
+    version = scopereg.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n  version: {version}\n" in (ROOT / "recipe" / "recipe.yaml").read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1].rstrip(",") == version
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
+def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
+    """Under the names of conda-forge; it cannot be built here."""
+    import tomllib
+
+    named = {"torch": "pytorch", "zlib-ng": "python-zlib-ng"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {f"python {project['requires-python']}"}
+    for line in project["dependencies"]:
+        line, _, _ = line.partition(";")  # a package for all machines asks the same of all
+        name, least = re.split("(?=[<>=])", line.lower(), maxsplit=1)
+        wanted.add(f"{named.get(name, name)} {least}")
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())
+    assert set(recipe["requirements"]["run"]) == wanted
+    assert recipe["about"]["license"] == project["license"]
+    assert recipe["about"]["repository"] == project["urls"]["Repository"]
+    (entry,) = recipe["build"]["python"]["entry_points"]
+    assert dict([entry.split(" = ")]) == project["scripts"]
+
+
+def test_the_workflows_name_what_there_is() -> None:
+    """Targets of make, extras, oldest and newest Python; they cannot be run here."""
+    workflows = {path.stem: path.read_text() for path in ROOT.glob(".github/workflows/*.yml")}
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    called = re.findall(r"- run: make (\w+)", "".join(workflows.values()))
+    assert set(called) == {"test", "wheel", "docs"}
+    assert set(called) <= set(targets)
+    matrix = yaml.safe_load(workflows["ci"])["jobs"]["test"]["strategy"]["matrix"]
+    assert [name.split("-")[0] for name in matrix["os"]] == ["ubuntu", "macos", "windows"]
+    known = (ROOT / "pyproject.toml").read_text()
+    classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', known)
+    assert matrix["python"] == [classified[0], classified[-1]]
+    assert f'requires-python = ">={classified[0]}"' in known
+    oldest = re.search(r'"torch>=(\S+)"', known)
+    assert oldest is not None
+    assert matrix["include"][0]["torch"] == f"=={oldest[1]}.*"
+    assert all(
+        re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use) for use in re.findall(r"uses: (\S+)", "".join(workflows.values()))
+    )
 
 
 def test_importing_the_numeric_core_needs_torch_and_numpy_alone() -> None:
@@ -145,21 +206,23 @@ def test_the_wheel_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> N
     )
     facts = json.loads(result.stdout)
     assert all(check["ok"] for check in facts["self_test"])
-    assert None not in facts["core"].values()
+    assert None not in {**facts["core"], **facts["faster"]}.values()
+    assert facts["backends"]["cpu"]["cpu"] == "ready"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
 def test_the_doctor_asks_for_what_the_package_declares() -> None:
     import tomllib
 
-    from scopereg.commands.doctor import CORE, EXTRAS
+    from scopereg.commands.doctor import CORE, EXTRAS, FASTER
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {
         extra: {re.split("[<>=]", line)[0].lower() for line in lines}
         for extra, lines in project["optional-dependencies"].items()
     }
-    assert {re.split("[<>=]", line)[0].lower() for line in project["dependencies"]} == {name.lower() for name in CORE}
+    core = {re.split("[<>=]", line)[0].lower() for line in project["dependencies"]}
+    assert core == {name.lower() for name in (*CORE, *FASTER)}
     assert {extra: names[extra] for extra in EXTRAS} == {extra: set(found) for extra, found in EXTRAS.items()}
     assert names["all"] == {f"scopereg[{','.join(EXTRAS)}]"}
 

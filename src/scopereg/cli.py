@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from scopereg import __version__, interruption
+from scopereg.environment import let_threads_sleep
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.options import options_of
 
@@ -184,6 +185,7 @@ def _run(verb: Verb, name: str, words: list[str]) -> int:
         wanted = [word for word in words if word not in _HELP]
         print(help_of(f"scopereg {name}", verb.options, verb.example, _defaults(verb.options, wanted)))
         return 0
+    let_threads_sleep()
     with naming_flags(verb.options):
         return int(verb.module.run(parse(name, words)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -24,3 +25,13 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+def let_threads_sleep() -> None:
+    """Have threads of OpenMP sleep while they wait, if PyTorch has not loaded it yet: for the start of a program.
+
+    Spinning, the usual, keeps a core from those who are waited for as soon as there are more at work than cores.
+    `scopereg.threads` does it where PyTorch is loaded already.
+    """
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")

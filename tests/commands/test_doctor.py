@@ -8,6 +8,7 @@ import pytest
 
 from scopereg import provenance, selftest
 from scopereg.cli import main
+from scopereg.ops.scan import dispatch
 
 
 def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +23,7 @@ def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_table_names_devices_backends_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert all(word in text for word in ("device", "torch", "extra", "scan backend", "self-test"))
+    assert all(word in text for word in ("device", "threads", "torch", "extra", "scan backend", "self-test"))
 
 
 @pytest.mark.parametrize("error", [1.0, float("nan")])
@@ -35,3 +36,15 @@ def test_a_missing_library_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(provenance, "library_version", lambda name: None if name == "pydicom" else "1")
     assert main(["doctor"]) == 1
     assert "missing" in capsys.readouterr().out
+
+
+def test_without_numba_all_is_well_but_slower(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    versions = provenance.library_version
+    monkeypatch.setattr(provenance, "library_version", lambda name: None if name == "numba" else versions(name))
+    monkeypatch.setattr(dispatch, "_installed", lambda name: name != "numba")
+    assert main(["doctor"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "numba is not installed" in shown
+    assert "several times slower" in shown

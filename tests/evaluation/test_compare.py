@@ -226,7 +226,7 @@ def test_a_reference_that_is_not_there_is_refused_or_noted() -> None:
     with pytest.raises(ScopeRegError, match="did you mean 'slow'"):
         compare(three_methods(), reference="slwo")
     tables = compare([*three_methods(), *frames("other", GOOD, dataset="echo")], reference="slow")
-    assert [table.name for table in tables] == ["main", "main", "statistics"]
+    assert [table.name for table in tables] == ["main", "main", "statistics", *2 * ["against_nothing"]]
     assert any("No tests: slow" in note for note in tables[1].notes)
 
 
@@ -295,6 +295,7 @@ def test_the_verb_prints_the_main_table_and_writes_all_files(
     assert "CAMUS-M, honest protocol, pm 10: these results" in out
     assert "1.25 ± 0.25" in out
     names = [
+        "against_nothing.csv",
         "comparison.md",
         "comparison.tex",
         "main.csv",
@@ -309,12 +310,13 @@ def test_the_verb_prints_the_main_table_and_writes_all_files(
 
 
 @pytest.mark.parametrize(
-    ("form", "names"), [("md", ["comparison.md"]), ("latex", ["comparison.tex"]), ("csv", ["main.csv"])]
+    ("form", "names"),
+    [("md", ["comparison.md"]), ("latex", ["comparison.tex"]), ("csv", ["against_nothing.csv", "main.csv"])],
 )
 def test_only_the_format_asked_for_is_written(tmp_path: Path, form: str, names: list[str]) -> None:
     results = save(tmp_path / "results", frames("a", GOOD))
     assert main(["compare", str(results / "a.csv"), "-o", str(tmp_path / "out"), "--format", form]) == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == names
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
 
 
 def test_nothing_but_the_tables_is_left_in_the_folder(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class Told(Prepared):
 
 def way_to(*places: Found) -> Callable[..., Any]:
     class Way:
-        words = "a way"
+        words, polished = "a way", True
 
         def places(self, frame: Frame, start: Pose | None, best: Result | None) -> Iterator[Found]:
             yield from places
@@ -198,7 +198,7 @@ def test_what_is_not_seen_from_there_is_no_more_than_told(scene: tuple[Frame, Vo
 def test_a_way_that_fails_leaves_what_there_was(scene: tuple[Frame, Volume]) -> None:
     def broken(*_: Any) -> Any:
         class Way:
-            words = "a broken way"
+            words, polished = "a broken way", True
 
             def places(self, *_: Any) -> Iterator[Found]:
                 raise ScopeRegError("not installed", where="way", fix="install it")

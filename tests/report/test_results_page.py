@@ -25,7 +25,7 @@ from scopereg.geometry import Pose, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import Result
-from scopereg.report import example_frames
+from scopereg.report import example_data
 from scopereg.report.charts import BoxPlot, Curve, box_chart, curve_chart, log_axis, plain_axis, scatter_chart
 from scopereg.report.example_frames import failures, ranked
 from scopereg.report.results_page import report_of
@@ -245,10 +245,34 @@ def test_phantoms_are_made_again_from_the_header(
         assert wanted == {"frames": 2, "magnitude": 6.0, "shape": (12, 24, 24)}
         return volumes.subset([seed - 100_000])
 
-    monkeypatch.setattr(example_frames, "make_phantoms", make)
-    assert pictures(report(measured, tmp_path / "without.html")) == 0
-    assert "Add --dataset echo: its phantoms are made again" in (tmp_path / "without.html").read_text()
-    assert pictures(report(measured, tmp_path / "with.html", "--dataset", "echo")) > 4 * 9
+    monkeypatch.setattr(example_data, "make_phantoms", make)
+    assert pictures(report(measured, tmp_path / "with.html")) > 4 * 9
+    without = report(measured, tmp_path / "without.html", "--no-pictures")
+    assert pictures(without) == 0
+    assert "No pictures were asked for" in without
+
+
+def test_frames_are_found_where_the_evaluation_had_them(
+    volumes: VolumeSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = save_set(replace(volumes, name="folder", facts={"dataset": "folder"}), tmp_path / "set")
+    words = ["--data", str(data), "--methods", "identity", "--protocols", "paper", "--magnitudes", "6", "--cases", "1"]
+    assert main(["evaluate", "folder", *words, "--part", "train", "-o", str(tmp_path / "results")]) == 0
+    text = report(tmp_path / "results", tmp_path / "a.html")
+    assert pictures(text) > 8
+    assert str(tmp_path) not in text  # the folders of a machine are nobody else's business
+    turned = save_set(
+        replace(volumes, name="folder", images=volumes.images.flip(3).contiguous(), facts={"dataset": "folder"}), data
+    )
+    other = report(tmp_path / "results", tmp_path / "b.html")
+    assert pictures(other) == 0
+    assert "No pictures: " in other
+    assert "these are other images" in other
+    turned.rename(tmp_path / "elsewhere")
+    gone = report(tmp_path / "results", tmp_path / "c.html")
+    assert pictures(gone) == 0
+    assert "is not where the evaluation read it. Add --dataset folder --data FOLDER" in gone
+    assert capsys.readouterr().err.count("To fix it") == 0
 
 
 def test_other_poses_and_other_images_are_refused(

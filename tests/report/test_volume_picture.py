@@ -69,4 +69,4 @@ def test_places_on_a_path_have_the_marker_of_their_light(volume: Volume) -> None
 
     assert drawn("green").count("<circle") == 1
     assert drawn("amber").count("<polygon") == 1
-    assert drawn("", "").count("var(--dim)") == 12 + 1  # edges, and the line between both
+    assert drawn("", "").count("var(--dim)") == 12 + 3 + 1  # edges, names of axes, and the line between both

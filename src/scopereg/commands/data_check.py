@@ -15,8 +15,8 @@ from rich.table import Table
 from scopereg.commands.data_prepare import PrepareOptions
 from scopereg.commands.flags import in_flags
 from scopereg.commands.shared import Positional
+from scopereg.cores import usable_cores
 from scopereg.data.registry import DATASETS
-from scopereg.data.workers import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.progress import counting
 from scopereg.training.settings import TrainSettings

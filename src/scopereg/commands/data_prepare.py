@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopereg.commands.shared import Folder, MadeVoxelSize, Positional, SourceName
-from scopereg.data.workers import usable_cores
+from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError, listed
 from scopereg.progress import counting
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 EXTRAS = {
     "train": ("pytorch-lightning", "tensorboard"),
     "eval": ("scipy",),
-    "cpu": ("numba",),
     "baselines": ("itk-elastix",),
     "live": ("pyigtl", "fastcrc"),
     "view": ("starlette", "uvicorn", "websockets"),
@@ -30,6 +29,7 @@ CORE = (
     *("torch", "numpy", "SimpleITK", "pydicom", "pillow", "zlib-ng", "safetensors", "jaxtyping", "rich"),
     "PyYAML",
 )
+FASTER = ("numba",)  # of the core too, but there are Pythons and machines that it has no wheels for
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class DoctorOptions:
 def run(options: DoctorOptions) -> int:
     from scopereg.provenance import library_version
     from scopereg.selftest import backends, devices, self_test
+    from scopereg.threads import in_words
 
     checks = self_test()
     facts: dict[str, Any] = {
@@ -50,7 +51,9 @@ def run(options: DoctorOptions) -> int:
         "python": platform.python_version(),
         "system": platform.platform(),
         "devices": devices(),
+        "threads": in_words(),
         "core": {name: library_version(name) for name in CORE},
+        "faster": {name: library_version(name) for name in FASTER},
         "extras": {extra: {name: library_version(name) for name in names} for extra, names in EXTRAS.items()},
         "backends": backends(),
         "self_test": [{**asdict(check), "ok": check.ok} for check in checks],
@@ -66,9 +69,14 @@ def _show(facts: dict[str, Any], checks: list[Check]) -> None:
     table = Table(title=f"scopereg {facts['scopereg']}, Python {facts['python']}, {facts['system']}", show_header=False)
     for device in facts["devices"]:
         table.add_row("device", device)
+    table.add_row("threads", facts["threads"])
     table.add_section()
     for name, version in facts["core"].items():
         table.add_row(name, version or "[red]missing: pip install scopereg[/]")
+    state = facts["backends"]["cpu"]["cpu"]
+    for name, version in facts["faster"].items():
+        slower = f"[yellow]{escape(state)}: all runs, but on a CPU several times slower[/]"
+        table.add_row(name, version if version and state == "ready" else slower)
     table.add_section()
     for extra, versions in facts["extras"].items():
         state = f"pip install 'scopereg\\[{extra}]'" if None in versions.values() else "[green]ready[/]"

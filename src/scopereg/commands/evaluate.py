@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scopereg.data.splits import Split
     from scopereg.data.store import VolumeSet
     from scopereg.evaluation.results import FrameResult
+    from scopereg.evaluation.source import Source
     from scopereg.registration.method import Method
 
 
@@ -115,13 +116,14 @@ def _fold(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], s
     from scopereg.evaluation.runner import EvaluateSettings, evaluate
 
     volumes, split = _load(options)
+    source = _source(options)
     paths = []
     for magnitude, protocol, method in product(options.magnitudes, options.protocols, chosen):
         settings = EvaluateSettings(
             protocol, magnitude, options.fold, options.part, FRAMES_PER_CASE, options.seed, options.cases
         )
         with counting(f"{method.name}, {protocol}, pm {magnitude:g}") as progress:
-            paths.append(evaluate(volumes, split, method, settings, options.output, progress=progress))
+            paths.append(evaluate(volumes, split, method, settings, options.output, source=source, progress=progress))
     return paths, f"{volumes.name}, fold {options.fold}, {options.part} part"
 
 
@@ -129,28 +131,25 @@ def _sweep(options: EvaluateOptions, chosen: list[Method]) -> tuple[list[Path], 
     """Results files of the held-out frames of a tracked sweep, and their title."""
     from scopereg.evaluation.real_protocol import evaluate_sweep, sweep_case
     from scopereg.evaluation.runner import EvaluateSettings
-    from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
+    from scopereg.io.sweeps import read_sweep
 
     if options.data is None:
         raise ScopeRegError(
             "no sweep is given", where="--data", fix="pass a PLUS sequence (.igs.mha) or a .npz file of a tracked sweep"
         )
-    if options.data.suffix == ".npz":
-        sweep = read_npz_sweep(options.data)
-    else:
-        sweep = read_plus_sequence(options.data, options.calibration)
+    sweep, source = read_sweep(options.data, options.calibration), _source(options)
     case = sweep_case(sweep, options.voxel_mm, held_out=options.held_out)
     paths = []
     for magnitude, method in product(options.magnitudes, chosen):
         settings = EvaluateSettings("real", magnitude, seed=options.seed, frames=1)
         with counting(f"{method.name}, real, pm {magnitude:g}") as progress:
-            paths.append(evaluate_sweep(case, method, settings, options.output, progress=progress))
+            paths.append(evaluate_sweep(case, method, settings, options.output, source=source, progress=progress))
     return paths, f"{sweep.name}, held-out frames against the tracker, {options.voxel_mm:g} mm"
 
 
 def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
     """The volumes and their split; phantoms are new patients, so that all of them are a test."""
-    from scopereg.data.datasets import kept_name, load_dataset
+    from scopereg.data.datasets import load_dataset
     from scopereg.data.phantom.sets import make_phantoms
     from scopereg.data.poses import FRAMES_PER_CASE
     from scopereg.data.splits import Split, split_set
@@ -175,12 +174,31 @@ def _load(options: EvaluateOptions) -> tuple[VolumeSet, Split]:
             options.data,
             size=options.size,
             skip_bad=options.skip_bad,
-            keep=options.output
-            / "data"
-            / kept_name(options.dataset, options.data, size=options.size, skip_bad=options.skip_bad),
+            keep=options.output / _kept(options),
             progress=progress,
         )
     return volumes, split_set(volumes, options.fold, options.seed)
+
+
+def _kept(options: EvaluateOptions) -> Path:
+    """Folder of the prepared set, from that of the results."""
+    from scopereg.data.datasets import kept_name
+
+    name = kept_name(options.dataset, options.data, size=options.size, skip_bad=options.skip_bad)
+    return Path("data") / name
+
+
+def _source(options: EvaluateOptions) -> Source:
+    """Where the images are; a report makes phantoms again."""
+    from scopereg.evaluation.source import Source
+
+    if options.data is None:
+        return Source()
+    path = str(options.data.resolve())
+    if options.dataset == SWEEP:
+        calibration = "" if options.calibration is None else str(options.calibration.resolve())
+        return Source(SWEEP, path, calibration=calibration, spacing_mm=options.voxel_mm, held_out=options.held_out)
+    return Source(options.dataset, path, _kept(options).as_posix(), options.size, options.skip_bad)
 
 
 def _check_phantoms(options: EvaluateOptions) -> None:

@@ -26,7 +26,7 @@ from scopereg.commands.shared import (
     VolumeFile,
     WorldFile,
 )
-from scopereg.data.workers import usable_cores
+from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 from scopereg.io.files import output_folder

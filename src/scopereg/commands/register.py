@@ -23,7 +23,7 @@ from scopereg.commands.shared import (
     Seconds,
     VolumeFile,
 )
-from scopereg.data.workers import usable_cores
+from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.progress import listening
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scopereg.io.cine import Cine
     from scopereg.registration.batch import Job, Row, Worker
     from scopereg.registration.reading import Reading
+    from scopereg.registration.result import Result
 
 _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
@@ -143,13 +144,18 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     with listening(lambda line: console.print(f"        {line}")):
         result = ready.locator.locate(frame, start)
     print_notes(console, result.notes)
-    console.print(str(result.pose))
-    console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
-    console.print(result.verdict)
+    print_result(console, result)
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     for path in write_result(told, targets, options.convention):
         console.print(f"{path}{_meaning(path, options)}")
     return NOT_OK if options.strict and not result.ok else 0
+
+
+def print_result(console: Console, result: Result) -> None:
+    """The pose, how it was found, and what to think of it."""
+    console.print(str(result.pose))
+    console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
+    console.print(result.verdict)
 
 
 def open_worker(job: Job) -> Worker:

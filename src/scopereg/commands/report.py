@@ -18,18 +18,21 @@ from scopereg.io.files import output_folder
 class ReportOptions:
     """Write one HTML page about results: tables, tests, charts, pictures of frames, failures and provenance.
 
-    The page opens anywhere, needs no network and prints well. Pictures need the images: say what the results are of.
-    Where results tell them, it shows confidence against error, frames before and after adaptation, and sweeps.
+    The page opens anywhere, needs no network and prints well. Pictures are made of the images that the evaluation read,
+    if they are still there. Where results tell them, it shows confidence against error, frames before and after
+    adaptation, and sweeps.
     """
 
     results: Positional[tuple[Path, ...]] = ()
     """Files that scopereg evaluate wrote, track.csv of scopereg track, or folders of them."""
     output: File = Path("report.html")
     """File to write."""
+    pictures: bool = True
+    """Show frames; phantoms are made again for that, everything else is read again, cut and checked."""
     dataset: DatasetName | None = None
-    """What to make pictures of: phantoms are made again as the results tell, everything else is read from --data."""
+    """What --data holds, where the results are of several datasets."""
     data: Path | None = None
-    """Folder of the dataset as published, or a prepared set; the frames are cut again and checked."""
+    """Folder of the dataset as published, or a prepared set, if it lies elsewhere than it did."""
     reference: Reference = None
     magnitude: float | None = None
     """Magnitude that charts and pictures show; by default 10, or the nearest that the results have."""
@@ -52,6 +55,7 @@ def run(options: ReportOptions) -> int:
         options.results,
         dataset=options.dataset,
         data=options.data,
+        pictures=options.pictures,
         reference=options.reference,
         magnitude=options.magnitude,
         intersect=options.intersect,

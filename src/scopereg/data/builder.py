@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from scopereg import __version__
+from scopereg.cores import usable_cores
 from scopereg.data.cases import (
     CaseFiles,
     CaseRecord,
@@ -34,7 +35,7 @@ from scopereg.data.poses import write_poses
 from scopereg.data.rows import Job, RowFiles, Task, record_of
 from scopereg.data.splits import Folds, folds_sha256, make_folds, published_folds, read_folds, write_folds
 from scopereg.data.store import MANIFEST, VolumeSet, open_set, read_manifest, write_manifest
-from scopereg.data.workers import in_parallel, usable_cores
+from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError, listed
 from scopereg.io.files import output_folder
 

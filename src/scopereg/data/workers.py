@@ -20,14 +20,6 @@ Result = TypeVar("Result")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
 
 
-def usable_cores() -> int:
-    """Processor cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
-
-
 def in_parallel(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> Generator[tuple[Item, Result], None, None]:

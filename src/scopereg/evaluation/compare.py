@@ -14,6 +14,7 @@ from rich.table import Table as TerminalTable
 
 from scopereg import __version__
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.evaluation.nothing import against_nothing, nothing_table
 from scopereg.evaluation.published_numbers import published_block, published_tables
 from scopereg.evaluation.results import START, FrameResult, Group, group_results, is_failure
 from scopereg.evaluation.statistics import (
@@ -30,6 +31,7 @@ from scopereg.evaluation.tables import MARK, Cell, Column, Table, TableBlock, ce
 from scopereg.geometry import SUCCESS_MM
 from scopereg.io.files import write_text
 from scopereg.provenance import command_line
+from scopereg.registration.settings import DEFAULT
 
 _METHOD = Column("method", "Method", brief=True)
 MAIN = [
@@ -70,11 +72,12 @@ STATISTICS = [
 def compare(
     rows: Sequence[FrameResult], *, reference: str | None = None, intersect: bool = False, with_published: bool = False
 ) -> list[Table]:
-    """Make all tables of some results: main, statistics, capture range, and published numbers if asked for."""
+    """Make all tables of some results: main, statistics, against no registration, capture range, published numbers."""
     groups = group_results(rows, intersect=intersect)
     reference = choose_reference(rows, reference)
     tables = [main_table(group, reference, with_published=with_published) for group in groups]
     tables += [statistics_table(group, reference) for group in groups if _can_test(group, reference)]
+    tables += [nothing_table(group, found) for group in groups if (found := against_nothing(group))]
     for dataset, protocol in dict.fromkeys((group.dataset, group.protocol) for group in groups):
         span = [group for group in groups if (group.dataset, group.protocol) == (dataset, protocol)]
         tables += [capture_table(span, reference, with_published=with_published)] if len(span) > 1 else []
@@ -296,10 +299,11 @@ def _can_test(group: Group, reference: str) -> bool:
 
 
 def choose_reference(rows: Sequence[FrameResult], wanted: str | None) -> str:
-    """The method asked for; else SCoPE-Reg where its name is among them, else the first that registers."""
+    """The method asked for; else SCoPE-Reg or the usual model where it is among them, else the first that registers."""
     methods = list(dict.fromkeys(row.method for row in rows))
     if wanted is None:
         ours = [method for method in methods if method.lower().replace("-", "").replace("_", "") == "scopereg"]
+        ours += [method for method in methods if method.split("+")[0].split(":")[0].strip() == DEFAULT]
         return (ours + [method for method in methods if method != START] + methods)[0]
     if wanted not in methods:
         raise ScopeRegError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from scopereg.evaluation.runner import (
     locate_case,
     run_facts,
 )
+from scopereg.evaluation.source import Source
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
 from scopereg.io.files import output_folder
 from scopereg.io.sweeps import TrackedSweep
@@ -70,9 +72,10 @@ def evaluate_sweep(
     folder: Path | str,
     *,
     shape: tuple[int, int, int] | None = None,
+    source: Source | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file with one row per held-out frame of a sweep.
+    """The file with one row per held-out frame of a sweep; `source` tells reports where its images are.
 
     Each frame is sought around a start pose within +-magnitude of the tracked one, in the part of the reference of
     `shape` that lies there, by default `part_shape`. The identity is the start.
@@ -82,11 +85,21 @@ def evaluate_sweep(
     spacing_mm = case.reference.volume.isotropic_spacing_mm
     data_sha256 = tensors_sha256(case.reference.volume.array, case.images, *case.truth)
     facts = run_facts(data_sha256, method, settings, f"held-out rows {list(case.rows)}, {spacing_mm:g} mm, {shape}")
+    source = None if source is None else replace(source, shape=shape)
     work = {
         f"{case.name}-{row:04d}": partial(_frame_rows, case, index, starts, shape, method, settings)
         for index, row in enumerate(case.rows)
     }
-    return collect(output_folder(folder) / file_name(case.name, method.name, settings), facts, work, progress)
+    return collect(output_folder(folder) / file_name(case.name, method.name, settings), facts, work, progress, source)
+
+
+def sweep_examples(case: RealCase, index: int, starts: VoxelPoses, shape: tuple[int, int, int]) -> CaseExamples:
+    """A held-out frame, and the part of the reference around its start that it is sought in."""
+    only = slice(index, index + 1)
+    start, truth = (VoxelPoses(p.rotation[only].float(), p.translation[only].float()) for p in (starts, case.truth))
+    (volume,) = around(case.reference, start, shape)
+    image = case.frames[index].array[None].to(torch.float32)
+    return CaseExamples(volume.array, None, image, compose_poses(invert_poses(start), truth))
 
 
 def _frame_rows(
@@ -97,12 +110,7 @@ def _frame_rows(
     method: Method,
     settings: EvaluateSettings,
 ) -> list[FrameResult]:
-    only = slice(index, index + 1)
-    start, truth = (VoxelPoses(p.rotation[only].float(), p.translation[only].float()) for p in (starts, case.truth))
-    (volume,) = around(case.reference, start, shape)
-    examples = CaseExamples(
-        volume.array, None, case.frames[index].array[None].to(torch.float32), compose_poses(invert_poses(start), truth)
-    )
-    spacing_mm = volume.isotropic_spacing_mm
+    examples = sweep_examples(case, index, starts, shape)
+    spacing_mm = case.reference.volume.isotropic_spacing_mm
     origin = Origin(case.name, f"{case.name}-{case.rows[index]:04d}", case.name, spacing_mm)
     return case_rows(origin, method.name, settings, examples, locate_case(method, examples, spacing_mm))

@@ -21,6 +21,7 @@ from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.metrics import frame_metrics
 from scopereg.evaluation.results import COLUMNS, FrameResult, parse_row, pose_of, read_results, write_results
+from scopereg.evaluation.source import KEY, Source
 from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io.files import output_folder, sheet_text
@@ -29,6 +30,7 @@ from scopereg.registration.locator import Locator
 from scopereg.registration.method import Method
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import Result
+from scopereg.threads import watched
 
 Part = Literal["test", "validation", "train"]
 Progress = Callable[[int, int], None]  # called with what is done and what there is in all
@@ -58,6 +60,7 @@ class EvaluateSettings:
     cases: int | None = None  # the first so many; None is all
 
 
+@watched()
 def evaluate(
     volumes: VolumeSet,
     split: Split,
@@ -65,11 +68,13 @@ def evaluate(
     settings: EvaluateSettings,
     folder: Path | str,
     *,
+    source: Source | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """The file with one row per frame of the part; a whole file there that was made alike is left as it is.
 
-    Rows are kept case by case in a journal beside it, so that nothing is lost when the run is killed.
+    Rows are kept case by case in a journal beside it, so that nothing is lost when the run is killed. `source` tells
+    reports where the images are.
     """
     facts = run_facts(volumes.sha256(), method, settings, split.sha256(volumes.patients))
     facts["data"] = _data_facts(volumes)
@@ -85,11 +90,17 @@ def evaluate(
 
     rows = getattr(split, settings.part)[: settings.cases]
     work = {volumes.cases[row]: partial(case, row) for row in rows}
-    return collect(output_folder(folder) / file_name(volumes.name, method.name, settings), facts, work, progress)
+    return collect(
+        output_folder(folder) / file_name(volumes.name, method.name, settings), facts, work, progress, source
+    )
 
 
 def collect(
-    path: Path, facts: dict[str, Any], work: Mapping[str, Callable[[], list[FrameResult]]], progress: Progress | None
+    path: Path,
+    facts: dict[str, Any],
+    work: Mapping[str, Callable[[], list[FrameResult]]],
+    progress: Progress | None,
+    source: Source | None = None,
 ) -> Path:
     """The rows of all cases in one file; `work` makes those of a case by its name."""
     if path.exists():
@@ -102,7 +113,8 @@ def collect(
         if progress is not None:
             progress(done, len(work))
     made = provenance(seed=facts["settings"]["seed"], data_sha256=facts["data_sha256"])
-    write_results(path, journal.rows, {**made, **facts})
+    told = {} if source is None else {KEY: source.facts()}
+    write_results(path, journal.rows, {**made, **facts, **told})
     journal.path.unlink()
     return path
 

@@ -7,6 +7,7 @@ Differences are other minus reference, so positive ones favour the reference.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -201,6 +202,11 @@ def _numbers(values: ArrayLike, where: str) -> Array:
     if numbers.ndim != 1 or not len(numbers):
         raise ScopeRegError(f"the shape is {numbers.shape}", where=where, fix="pass one number per frame, at least one")
     return numbers
+
+
+def can_test() -> bool:
+    """Whether what the tests need is installed."""
+    return find_spec("scipy") is not None
 
 
 def _scipy_wilcoxon() -> Any:

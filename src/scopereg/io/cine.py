@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.io.overlays import Picture
 from scopereg.io.stored import StoredFrame
 
 
@@ -22,7 +23,7 @@ class Cine:
     path: Path
     count: int
     spacing_mm: tuple[float, float]  # x, y
-    decode: Callable[[int], npt.NDArray[np.float32]]  # grey values (H, W) of one frame
+    decode: Callable[[int], npt.NDArray[np.float32] | Picture]  # grey values (H, W) of one frame, and what counts
     origin_mm: tuple[float, float] = (0.0, 0.0)  # of the first pixel; not 0 where the image was cropped
     times_s: tuple[float, ...] | None = None  # of the frames, if the file tells
     poses: tuple[Pose | None, ...] | None = None  # where the file itself puts the frames, if it does
@@ -51,7 +52,13 @@ class Cine:
         if index in self.pose_faults:
             facts["pose_fault"] = self.pose_faults[index]
         pose = self.poses[index] if self.poses is not None else None
-        return StoredFrame(self.decode(index), self.spacing_mm, self.origin_mm, path=self.path, facts=facts, pose=pose)
+        decoded = self.decode(index)
+        picture = decoded if isinstance(decoded, Picture) else Picture(decoded)
+        if picture.notes:
+            facts["notes"] = [*facts.get("notes", ()), *picture.notes]
+        return StoredFrame(
+            picture.grey, self.spacing_mm, self.origin_mm, path=self.path, facts=facts, pose=pose, mask=picture.mask
+        )
 
     def __iter__(self) -> Iterator[StoredFrame]:
         return (self[index] for index in range(self.count))

@@ -17,6 +17,7 @@ from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import says_dicom
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
+from scopereg.io.overlays import Picture, Stillness, check_single, picture_of
 from scopereg.io.pictures import read_picture
 from scopereg.io.plus import Matrix
 from scopereg.io.plus_sequence import read_plus_cine
@@ -52,7 +53,8 @@ def read_cine(
 
     `spacing_mm` (one number, or x and y) is needed for pictures (PNG, JPEG, BMP, TIFF) and wherever the file states
     none; nothing is assumed. `region` chooses between several ultrasound regions of a DICOM image. `calibration` is for
-    PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other values stay.
+    PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other values stay. Frames of
+    pictures and DICOM have a mask without overlays, where any are found (`io.overlays`).
     """
     path = Path(path)
     if not path.is_file():
@@ -82,9 +84,13 @@ def _read_picture(path: Path, spacing_mm: float | Sequence[float] | None) -> Cin
         raise ScopeRegError("a picture does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
     spacing = as_pair(spacing_mm, "read_frame(spacing_mm)")
     pixels = read_picture(path)
+    colours = pixels.ndim == 4
+    still = Stillness(len(pixels), lambda page: pixels[page], str(path), colours=colours)
 
-    def decode(page: int) -> npt.NDArray[np.float32]:
-        return grey_values(pixels[page], str(path), colours=pixels.ndim == 4)
+    def decode(page: int) -> Picture:
+        picture = picture_of(pixels[page], str(path), colours=colours, still=still.bits)
+        check_single(picture, str(path))
+        return picture
 
     return Cine(path, len(pixels), spacing, decode, facts={"spacing_from": "given"})
 

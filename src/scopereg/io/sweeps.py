@@ -165,6 +165,13 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...], where: str) -> None:
         )
 
 
+def read_sweep(path: Path | str, calibration: Path | str | None = None) -> TrackedSweep:
+    """A tracked sweep of either kind of file, by its ending."""
+    if Path(path).suffix == ".npz":
+        return read_npz_sweep(path)
+    return read_plus_sequence(path, calibration)
+
+
 def read_npz_sweep(path: Path | str) -> TrackedSweep:
     """A sweep from arrays `frames` (F, H, W) uint8, `image_mm_to_world` (F, 4, 4) and `spacing_xy_mm` (2,)."""
     path = Path(path)

@@ -21,7 +21,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.image_fields import as_pair
 from scopereg.images import Frame
-from scopereg.io.grey import grey_values
+from scopereg.io.overlays import picture_of
 from scopereg.io.plus import IMAGE, Matrix, link_of, take_out_pixel_size
 from scopereg.io.stored import StoredFrame
 
@@ -203,19 +203,29 @@ def frame_of(message: Message, *, spacing_mm: float | Sequence[float] | None = N
     if image.shape[0] != 1:
         raise MessageError(f"it has {image.shape[0]} planes", where=where, fix="send 2D frames")
     colours = image.ndim == 4
-    grey = grey_values(image[0], where, colours=colours)
+    picture = picture_of(image[0], where, colours=colours)
     matrix = message.content.ijk_to_world_matrix
     pixel_to_lps = _other_world(matrix) if message.content.world_coordinate_system == "ras" else matrix
-    spacing, pose = _place(pixel_to_lps, grey.shape, spacing_mm, where)
+    spacing, pose = _place(pixel_to_lps, picture.grey.shape, spacing_mm, where)
     _, mark, target = message.header.name.rpartition("_")
     world = target if mark and target.isalnum() and target[0].isupper() else WORLD
-    facts = {
+    facts: dict[str, Any] = {
         "index": message.number,
         "time_s": message.header.time_s,
         "spacing_from": "IMAGE message" if pose is not None else "given",
     }
     placed = None if pose is None else Pose.from_matrix(pose, IMAGE, world)
-    return StoredFrame(grey, spacing, (0.0, 0.0), path=message.header.name, facts=facts, pose=placed)
+    if picture.notes:
+        facts["notes"] = list(picture.notes)
+    return StoredFrame(
+        picture.grey,
+        spacing,
+        (0.0, 0.0),
+        path=message.header.name,
+        facts=facts,
+        pose=placed,
+        mask=picture.mask,
+    )
 
 
 def pose_of(message: Message) -> Pose:

@@ -23,6 +23,7 @@ from scopereg.geometry import geodesic_angle_deg
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.weights import network_of, read_stored, shipped, weights_file, weights_sha256
+from scopereg.threads import watched
 
 FORMATS = (".onnx", ".pt2")
 CHECKED_BATCHES = (1, 3)
@@ -69,6 +70,7 @@ def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
         return network_of(stored, path), {**facts, "weights_sha256": weights_sha256(stored.tensors)}
 
 
+@watched(steady=True)
 def export_network(
     network: nn.Module, shape: tuple[int, int, int], path: Path, facts: dict[str, Any] | None = None
 ) -> None:
@@ -136,6 +138,7 @@ def read_export(path: Path) -> dict[str, Any]:
     return facts
 
 
+@watched(steady=True)
 def compare(network: nn.Module, path: Path, shape: tuple[int, int, int], seed: int) -> Agreement:
     """Poses of the exported model against those of the network, on random images at several batch sizes."""
     model = open_model(path)

@@ -37,6 +37,7 @@ class Way(Protocol):
     """Another way to find frames in one volume."""
 
     words: str  # how messages call it
+    polished: bool  # whether its places are refined already, as the method before refines
 
     def places(self, frame: Frame, start: Pose | None, best: Result | None) -> Iterator[Found]:
         """Where the frame may lie; `best` is the most alike pose so far, `start` where the search was told to begin."""
@@ -49,7 +50,7 @@ MakeWay = Callable[[Prepared, Volume, str], Way | None]  # before, volume, devic
 class AgainWay:
     """The method before once more, from where it found the frame: the cheapest way."""
 
-    words = "a second look from there"
+    words, polished = "a second look from there", True
 
     @classmethod
     def make(cls, before: Prepared, volume: Volume, device: str) -> AgainWay:
@@ -57,13 +58,13 @@ class AgainWay:
 
     def places(self, frame: Frame, start: Pose | None, best: Result | None) -> Iterator[Found]:
         if best is not None:
-            yield best
+            yield replace(best, seen_from=None)  # wherever it was seen from, it was not from there
 
 
 class WiderWay:
     """The method before, looking from many starts all over the volume."""
 
-    words = "the wide search"
+    words, polished = "the wide search", True
 
     def __init__(self, wider: Prepared) -> None:
         self.wider = wider
@@ -80,6 +81,8 @@ class WiderWay:
 
 class MethodWay:
     """Any method, from the best pose so far and from the start. Its volume is prepared when it is first asked."""
+
+    polished = False
 
     def __init__(self, words: str, make: Callable[[], Method], volume: Volume) -> None:
         self.words, self._make, self._volume = words, make, volume
@@ -172,13 +175,13 @@ class PreparedFallback(Prepared):
         try:
             for place in way.places(frame, start, attempts.best):
                 if isinstance(place, Result):
-                    attempts.add(way.words, self._seen_from(frame, place))
+                    attempts.add(way.words, self._seen_from(frame, place, way.polished))
                 if attempts.is_ok:
                     return
         except ScopeRegError as error:
             attempts.tried[-1] += f" ({error.what})"
 
-    def _seen_from(self, frame: Frame, place: Result) -> list[Result]:
+    def _seen_from(self, frame: Frame, place: Result, polished: bool) -> list[Result]:
         """A place as the method before sees the frame from there, with its verdict.
 
         Where it sees the frame somewhere else the place as it was told is another result, which nobody confirmed.
@@ -187,7 +190,7 @@ class PreparedFallback(Prepared):
         if place.seen_from is not None and place.ok is not None:
             return [place]
         bare = replace(place.without_verdict(), features={}, seen_from=None)
-        there = bare if place.features else self.before.refine_from(frame, bare) or bare
+        there = bare if polished else self.before.refine_from(frame, bare) or bare
         there = replace(there, similarity=self.alike.at(frame, there.pose))
         (again,) = self._near.locate([frame], [there.pose])
         if not isinstance(again, Result):

@@ -17,6 +17,7 @@ from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.settings import DEFAULT
 from scopereg.registration.similarity import Similarity
 from scopereg.registration.working_grid import isotropic
+from scopereg.threads import watched
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
 
@@ -30,6 +31,7 @@ class Locator:
     each result, tell what was done. Poses are those of the files as they are, in LPS mm.
     """
 
+    @watched()
     def __init__(
         self,
         volume: Volume,
@@ -83,6 +85,7 @@ class Locator:
             raise found
         return found
 
+    @watched()
     def locate_all(self, frames: Sequence[Frame], starts: Sequence[Pose | None] | None = None) -> list[Found]:
         """A result for each frame, or the error that tells why there is none; networks see the frames together."""
         starts = [None] * len(frames) if starts is None else starts
@@ -100,6 +103,7 @@ class Locator:
             found[row] = self._of(frames[row], result) if isinstance(result, Result) else result
         return [found[row] for row in range(len(frames))]
 
+    @watched()
     def refine_from(self, frame: Frame, start: Result) -> Result | None:
         """A frame refined from another pose than the one that was found; None where that cannot be."""
         refined = self.prepared.refine_from(frame.for_registration(), start) if self.refines else None

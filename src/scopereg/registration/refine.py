@@ -29,6 +29,7 @@ from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.similarity import Similarity
 from scopereg.registration.working_grid import isotropic
+from scopereg.threads import look, watched
 
 if TYPE_CHECKING:
     from scopereg.registration.method import Method
@@ -66,6 +67,7 @@ class Refiner:
         self.prepared = likeness.prepare(volume, known)
         self._replayed = Replayed(self._refine)
 
+    @watched()
     @torch.no_grad()
     def refine(
         self, frames: Shaped[Tensor, "b h w"], start: VoxelPoses, seen: Shaped[Tensor, "b h w"] | None = None
@@ -134,6 +136,7 @@ def descend(
     moving = torch.ones_like(now.merit, dtype=torch.bool)
     used = torch.zeros_like(now.merit, dtype=torch.int64)
     for _ in range(comparison.iterations):
+        look()
         step = _step(now, damping, comparison.longest_step)
         tried = moved(poses, step, comparison.lever)
         then = _with_start(comparison, start, tried, trust)

@@ -179,6 +179,12 @@ class Result:
             self.pose, path, convention=convention, frame=self.frame, volume=self.volume, facts=self.facts
         )
 
+    def _repr_html_(self) -> str:
+        """The card that a notebook shows of it."""
+        from scopereg.report.card import card_html
+
+        return card_html(self)
+
     def show(self) -> Shown:
         """Look at it: the frame in the volume, beside its cut, and the verdict; in a notebook, or else in the browser.
 

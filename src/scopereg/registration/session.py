@@ -28,6 +28,7 @@ from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.search import WideOptions, starts
 from scopereg.registration.working_grid import frame_on_grid
+from scopereg.threads import watched
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
@@ -52,6 +53,7 @@ class Session:
     `with registrar.prepare(volume) as session:` gives the memory back at the end; so do `close` and forgetting it.
     """
 
+    @watched()
     def __init__(
         self,
         registrar: Registrar,
@@ -138,6 +140,7 @@ class Session:
         (result,) = self.register_all([frame])
         return result
 
+    @watched()
     def register_all(self, frames: Sequence[Frame]) -> list[Result]:
         """As `register`, for several frames in one go."""
         begin = time.perf_counter()
@@ -153,6 +156,7 @@ class Session:
         results = [self._result(found, row, grid, timings) for row, grid in enumerate(on_grid)]
         return [self._placed(one, frame) for one, frame in zip(results, frames, strict=True)]
 
+    @watched()
     @torch.inference_mode()
     def search(
         self,
@@ -199,12 +203,14 @@ class Session:
             fix="use weights of scope-reg, or register without a wide search",
         )
 
+    @watched()
     def locate(self, images: Tensor) -> HostPoses:
         """Where images (B, H, W) in [0, 1] with the pixels of the volume's planes lie, in centred voxels."""
         with self._in_use():
             packed = self._pipe(images.float().cpu())[0] if self._recorded else self._find(images)[0].cpu()
             return self._unpack(packed, torch.empty(len(packed), 0))
 
+    @watched()
     def examine(self, images: Tensor, masks: Tensor | None = None) -> HostPoses:
         """As `locate`, and what tells how good the poses are; `masks` (B, H, W) are true where pixels count."""
         masks = torch.ones_like(images, dtype=torch.bool) if masks is None else masks
@@ -216,6 +222,7 @@ class Session:
             packed, features = self._find_features(images.float().to(device), masks.to(device))
             return self._unpack(packed.cpu(), features.cpu())
 
+    @watched()
     def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
         """A result of this session whose pose was refined, with a verdict on the refined pose.
 

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from scopereg.images import Frame, Volume, field_of_view, unit_range
+from scopereg.images import Volume, field_of_view, unit_range
 from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
@@ -18,6 +18,7 @@ from scopereg.registration.reading import image_line
 from scopereg.registration.result import Assessment, Result
 from scopereg.report.charts import line_chart
 from scopereg.report.drawing import Series
+from scopereg.report.frame_pictures import small
 from scopereg.report.page import Picture, Report
 
 SHOWN = 12  # frames with pictures
@@ -137,7 +138,7 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
         "the largest expected error, or else the least similar ones, are among them.",
     )
     for row in rows:
-        frame = small(cine_of(job.reading, row.task.path)[row.task.index])
+        frame = small(cine_of(job.reading, row.task.path)[row.task.index], widest=_WIDEST)
         cut = torch.from_numpy(resliced_image(volume, frame, row.found.pose).array)[0]
         report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
 
@@ -149,9 +150,3 @@ def _strip(image: Tensor, cut: Tensor) -> list[Picture]:
         Picture("volume at the pose", grey_pixels(unit_range(cut))),
         Picture("difference", difference_pixels(image, cut, both)),
     ]
-
-
-def small(frame: Frame) -> Frame:
-    """The frame with square pixels, and not more of them than a picture needs."""
-    step = max(min(frame.spacing_mm), max(frame.extent_mm) / _WIDEST)
-    return frame.resampled(step)

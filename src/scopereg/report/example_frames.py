@@ -5,30 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from scopereg.data.datasets import load_dataset
-from scopereg.data.examples import CaseExamples, case_examples
-from scopereg.data.frames import PROTOCOLS, Protocol
-from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantom.sets import make_phantoms
-from scopereg.data.poses import FRAMES_PER_CASE
-from scopereg.data.store import MANIFEST, VolumeSet
-from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.errors import ScopeRegError
 from scopereg.evaluation.metrics import ncc
-from scopereg.evaluation.results import POSE, START, FrameResult, Group, ResultsFile, is_failure
+from scopereg.evaluation.results import POSE, START, FrameResult, Group, is_failure
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
 from scopereg.io.pictures import grey_pixels, red_difference_pixels
+from scopereg.report.example_data import OTHER_DATA, ExampleData
 from scopereg.report.page import Picture, Report
 
 _SAME_POSE = 0.01  # voxels and degrees: far more than files round away, far less than another draw
 _SAME_NCC = 0.002  # likewise for the correlation of a frame with the slice found
-_NEEDED = "Pictures need the images, which results do not hold."
-_OTHER_DATA = "pass the data that the results were made with, in the same version"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,41 +32,33 @@ class ExampleFrame:
 
 
 class ExampleFrames:
-    """Makes frames again, for the datasets whose data are at hand."""
+    """Makes frames again, and holds them against what was measured."""
 
-    def __init__(self, files: Sequence[ResultsFile], dataset: str | None = None, data: Path | None = None) -> None:
-        self._facts = {row.run: file.facts for file in files for row in file.rows}
-        self._made: dict[tuple[Any, ...], tuple[VolumeSet, int]] = {}
-        names = list(dict.fromkeys(row.dataset for file in files for row in file.rows))
-        self._volumes = None if data is None else _load(files, names, dataset, data)
-        self._dataset = dataset if self._volumes is None else self._volumes.name
-        if self._dataset is not None and self._dataset not in names:
-            raise ScopeRegError(
-                f"there are no results of {self._dataset}{did_you_mean(self._dataset, names)}",
-                where="dataset=" if self._volumes is None else str(data),
-                fix=f"the results are of {', '.join(names)}",
-            )
-        if data is None and dataset is not None and dataset not in ANATOMIES:
-            raise ScopeRegError(f"{dataset} cannot be made, only read", where="dataset=", fix="add data=FOLDER")
+    def __init__(self, data: ExampleData | None) -> None:
+        self._data = data
+        self._wrong: dict[str, str] = {}  # why there are no pictures of a group after all, by its label
 
     def why_not(self, group: Group) -> str | None:
-        """Reason why there are no pictures of a group and what helps; None where there are."""
-        if group.protocol not in PROTOCOLS:
-            return f"Frames of the {group.protocol} protocol cannot be made again from the volumes alone."
-        if group.dataset == self._dataset and (self._volumes is not None or self._phantoms(group)):
-            return None
-        if group.dataset in ANATOMIES and self._phantoms(group):
-            return f"{_NEEDED} Add dataset={group.dataset}: its phantoms are made again."
-        return (
-            f"{_NEEDED} Add dataset={group.dataset} data=FOLDER, with the folder that the evaluation read, or a "
-            "prepared set."
-        )
+        """Reason why there are no pictures of a group and what helps; None where there are.
+
+        Data that somebody named must be the right ones; those that the results tell of may have changed since.
+        """
+        if self._data is None:
+            return "No pictures were asked for."
+        if group.label not in self._wrong:
+            self._wrong[group.label] = self._data.why_not(group) or self._doubt(group)
+        return self._wrong[group.label] or None
+
+    def is_given(self, group: Group) -> bool:
+        """Whether somebody named the data."""
+        return self._data is not None and self._data.is_given(group)
 
     def example(self, group: Group, index: int) -> ExampleFrame:
         """A frame of a group; an error where what is made again is not what was measured."""
+        assert self._data is not None
         rows = {method: rows[index] for method, rows in group.methods.items()}
         some = next(iter(rows.values()))
-        examples = self._examples(some)
+        examples = self._data.examples(some, group)
         _check_pose(some, examples.poses)
         frame = examples.frames[some.frame]
         nothing = VoxelPoses(torch.eye(3), torch.zeros(3))
@@ -86,72 +68,21 @@ class ExampleFrames:
             frame, _slice(examples.volume, nothing, frame), found, _slice(examples.volume, truth, frame)
         )
 
-    def _phantoms(self, group: Group) -> dict[str, Any] | None:
-        """Facts by which the phantoms of a group were made."""
-        some = next(iter(group.methods.values()))[0]
-        return _data_facts(self._facts[some.run]).get("phantoms")
-
-    def _examples(self, row: FrameResult) -> CaseExamples:
-        settings = self._facts[row.run].get("settings", {})
-        volumes, place = self._find(row)
-        return case_examples(
-            volumes,
-            place,
-            cast(Protocol, row.protocol),
-            row.magnitude,
-            seed=settings.get("seed", 0),
-            frames=settings.get("frames", FRAMES_PER_CASE),
-        )
-
-    def _find(self, row: FrameResult) -> tuple[VolumeSet, int]:
-        """The set with the case of a row, and its place there."""
-        if self._volumes is None:
-            return self._make(row)
-        if row.case not in self._volumes.cases:
-            raise ScopeRegError(f"there is no case {row.case}", where=f"data=, {self._volumes.name}", fix=_OTHER_DATA)
-        return self._volumes, self._volumes.cases.index(row.case)
-
-    def _make(self, row: FrameResult) -> tuple[VolumeSet, int]:
-        """A single phantom; each is of its own seed, whatever else was made with it."""
-        data = _data_facts(self._facts[row.run])
-        made = data["phantoms"]
-        key = (row.case, made["frames"], made["magnitude"], *data["shape"])
-        if key not in self._made:
-            depth, height, width = data["shape"]
-            volumes = make_phantoms(
-                made["anatomy"],
-                1,
-                seed=int(row.case.removeprefix(made["anatomy"])),
-                frames=made["frames"],
-                magnitude=made["magnitude"],
-                shape=(depth, height, width),
-            )
-            self._made[key] = volumes, 0
-        return self._made[key]
-
-
-def _data_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    found = facts.get("data")
-    return found if isinstance(found, dict) else {}
-
-
-def _load(files: Sequence[ResultsFile], names: Sequence[str], dataset: str | None, data: Path) -> VolumeSet:
-    """The data; their name and size are those of the results where nobody says otherwise."""
-    stored = (data / MANIFEST).is_file()
-    if dataset is None and not stored and len(names) > 1:
-        raise ScopeRegError(
-            f"the results are of {', '.join(names)}", where=f"data= {data}", fix="add dataset= with one of them"
-        )
-    name = dataset or ("folder" if stored else names[0])
-    shapes = [_data_facts(file.facts).get("shape") for file in files if file.rows and file.rows[0].dataset == name]
-    size = next((shape[1] for shape in shapes if shape), 128)
-    return load_dataset(name, data, size=size, skip_bad=True)
+    def _doubt(self, group: Group) -> str:
+        """What is wrong with data that nobody named, by the first frame."""
+        if self.is_given(group):
+            return ""
+        try:
+            self.example(group, 0)
+        except ScopeRegError as error:
+            return f"No pictures: {error.what} ({error.where}; to fix it: {error.fix})."
+        return ""
 
 
 def _check_pose(row: FrameResult, poses: VoxelPoses) -> None:
     where = f"{row.dataset}, case {row.case}, frame {row.frame}"
     if row.frame >= len(poses.rotation):
-        raise ScopeRegError(f"only {len(poses.rotation)} frames are made again", where=where, fix=_OTHER_DATA)
+        raise ScopeRegError(f"only {len(poses.rotation)} frames are made again", where=where, fix=OTHER_DATA)
     made = torch.cat([poses.translation[row.frame], euler_deg_from_rotation(poses.rotation[row.frame])])
     told = torch.tensor([getattr(row, f"true_{name}") for name in POSE])
     if not torch.allclose(made, told.to(made), rtol=0, atol=_SAME_POSE):
@@ -159,7 +90,7 @@ def _check_pose(row: FrameResult, poses: VoxelPoses) -> None:
         raise ScopeRegError(
             f"the true pose of the frame made again is not that of the results (voxels, degrees): {shown}",
             where=where,
-            fix=_OTHER_DATA,
+            fix=OTHER_DATA,
         )
 
 
@@ -176,7 +107,7 @@ def _found_slice(row: FrameResult, volume: Tensor, frame: Tensor) -> Tensor | No
             f"at the pose found by {row.method} the correlation is {likeness:.4f}, in the results {row.ncc:.4f}: "
             "these are other images",
             where=f"{row.dataset}, case {row.case}, frame {row.frame}",
-            fix=f"{_OTHER_DATA}; phantoms made on a GPU have speckle of their own: store the set and pass it as data=",
+            fix=f"{OTHER_DATA}; phantoms made on a GPU have speckle of their own: store the set and pass it as data=",
         )
     return cut
 
@@ -210,7 +141,13 @@ def add_strip(
     report: Report, examples: ExampleFrames, group: Group, methods: Sequence[str], index: int, title: str
 ) -> None:
     """The frame, the slice at the start, that of each method and the true one, each above its difference."""
-    example = examples.example(group, index)
+    try:
+        example = examples.example(group, index)
+    except ScopeRegError as error:
+        if examples.is_given(group):
+            raise
+        report.text(f"{title}: no picture, {error.what} ({error.where}).")
+        return
     rows = {method: group.methods[method][index] for method in methods}
     some = rows[methods[-1]]
     pictures = [Picture("frame", grey_pixels(_small(example.frame)))]

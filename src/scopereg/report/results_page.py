@@ -10,7 +10,9 @@ from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.compare import choose_reference, compare
+from scopereg.evaluation.nothing import against_nothing
 from scopereg.evaluation.results import START, Group, ResultsFile, group_results, read_files, result_files
+from scopereg.evaluation.source import told_facts
 from scopereg.evaluation.statistics import fold_mean, success_rate, tail
 from scopereg.evaluation.tables import Table
 from scopereg.geometry import SUCCESS_MM
@@ -20,6 +22,7 @@ from scopereg.registration.track import is_track
 from scopereg.report import example_frames, figures
 from scopereg.report.adaptation_section import add_adaptation, find_pairs
 from scopereg.report.confidence_section import add_confidence
+from scopereg.report.example_data import ExampleData
 from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
 from scopereg.report.palette import Look
@@ -51,6 +54,7 @@ def report_of(
     *,
     dataset: str | None = None,
     data: Path | None = None,
+    pictures: bool = True,
     reference: str | None = None,
     magnitude: float | None = None,
     intersect: bool = False,
@@ -71,7 +75,7 @@ def report_of(
     rows = [row for file in files for row in file.rows]
     if not rows:
         raise ScopeRegError("the files hold no frame", where="results", fix="evaluate at least one case")
-    examples = ExampleFrames(files, dataset, data)
+    examples = ExampleFrames(ExampleData(files, dataset, data) if pictures else None)
     reference = choose_reference(rows, reference)
     groups = group_results(rows, intersect=intersect)
     tables = compare(rows, reference=reference, intersect=intersect, with_published=with_published)
@@ -124,6 +128,9 @@ def _by_protocol(groups: Sequence[Group]) -> list[list[Group]]:
 
 def _glance(report: Report, material: Material) -> None:
     report.heading("At a glance", f"{material.reference}, beside no registration.")
+    for group in material.groups:
+        if worse := [each.sentence for each in against_nothing(group) if each.is_worse]:
+            report.alert(f"Worse than no registration: {group.label}", worse)
     for group in material.shown:
         if material.reference not in group.methods:
             continue
@@ -147,7 +154,11 @@ def _accuracy(report: Report, material: Material) -> None:
 
 
 def _statistics(report: Report, material: Material) -> None:
-    report.heading("Statistics", f"{material.reference} against each other method, frame by frame.")
+    report.heading(
+        "Statistics",
+        f"Every method against no registration, then {material.reference} against each other one, frame by frame.",
+    )
+    _add_tables(report, material.of("against_nothing"))
     tables = material.of("statistics")
     _add_tables(report, tables)
     if not tables:
@@ -329,7 +340,7 @@ def _add_files(report: Report, files: Sequence[ResultsFile]) -> None:
     report.table(["environment", "files"], rows, style="words")
     report.subheading("Headers of the files", "All that each file tells, on a click; not printed.")
     for file in files:
-        report.details(file.path.name, file.facts)
+        report.details(file.path.name, told_facts(file.facts))
 
 
 def _file_row(file: ResultsFile) -> list[str]:

@@ -23,6 +23,7 @@ Array = npt.NDArray[np.float64]
 _YAW_DEG, _PITCH_DEG = 32.0, 24.0  # of the camera: towards the second axis of the volume, which points down
 _AIR = 0.09  # of the picture around the box
 _WALL_PIXELS = 72
+_LETTER = 'text-anchor="middle" font-size="12" style="fill:var(--dim)"'  # a notebook does not know our classes
 _MARKERS: dict[str, Marker] = {"green": "circle", "amber": "triangle", "red": "cross"}
 
 
@@ -74,7 +75,7 @@ class VolumePicture:
         parts += [part for plane in planes for part in self._plane(plane)]
         parts += [*self._path(path), *self._edges(behind=False), *self._axes()]
         head = f'viewBox="0 0 {self._width} {self._height}" role="img" aria-label="{escape(said)}"'
-        return f"<svg {head}><title>{escape(said)}</title>{''.join(parts)}</svg>"
+        return f"<svg {head} style='width:100%;display:block'><title>{escape(said)}</title>{''.join(parts)}</svg>"
 
     def walls(self) -> str:
         """What the volume looks like, as means along its axes, on the three walls behind."""
@@ -131,13 +132,13 @@ class VolumePicture:
 
     def _axes(self) -> list[str]:
         """The axes of the world, LPS, as three short arrows in the corner below."""
-        start, length, parts = np.array([30.0, self._height - 26.0]), 20.0, []
+        start, length, parts = np.array([26.0, self._height - 40.0]), 20.0, []
         for name, way in zip("xyz", self._volume.direction, strict=True):  # row k: world axis k along the volume's own
             step = self._view @ way
             (x1, y1), (x2, y2) = start, start + length * step
             tx, ty = start + length * step + 7 * step / max(float(np.linalg.norm(step)), 0.3)
             parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="stroke:var(--ink)"/>')
-            parts.append(f'<text x="{tx:.1f}" y="{ty + 4:.1f}" class="middle">{name}</text>')
+            parts.append(f'<text x="{tx:.1f}" y="{ty + 4:.1f}" {_LETTER}>{name}</text>')
         return parts
 
     @property

@@ -32,6 +32,7 @@ from scopereg.registration.working_grid import (
     depth_for,
     isotropic,
 )
+from scopereg.threads import watched
 from scopereg.training.display import Display, duration
 from scopereg.training.loop import Loop, Standing
 from scopereg.training.parts import (
@@ -83,6 +84,7 @@ class State(Standing):
     checks: int = 0
 
 
+@watched(steady=True)
 def adapt(
     volume: Volume | Path | str,
     output: Path | str = "patient.safetensors",

@@ -26,6 +26,7 @@ from scopereg.interruption import stoppable
 from scopereg.io.files import output_folder
 from scopereg.networks.weights import load_network, save_network
 from scopereg.provenance import library_version, provenance
+from scopereg.threads import watched
 from scopereg.training.display import Display
 from scopereg.training.folder import CHECKPOINT, LOG, MODEL, RUN, TrainFolder
 from scopereg.training.loop import Loop, Standing, on_device
@@ -107,6 +108,7 @@ def train_worlds(
     return fit(worlds_task(settings, ranges), settings, folder, machine, watch=watch, quiet=quiet)
 
 
+@watched(steady=True)
 def fit(
     task: Task,
     settings: TrainSettings,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from scopereg.interruption import Stop
 from scopereg.networks.recipe import Batch
+from scopereg.threads import watched
 from scopereg.training.schedule import Schedule
 from scopereg.training.source import Source
 from scopereg.training.step import CapturedStep, PlainStep, Weights, seed_draws
@@ -68,6 +69,7 @@ class Loop:
         step.losses = self.fabric.setup_module(_Together(step))
         return step
 
+    @watched(steady=True)
     def run(self, between: Callable[[bool], bool]) -> None:
         """Step until the schedule ends, or until `between(asked)` says after a step that it is over.
 

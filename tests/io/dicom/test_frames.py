@@ -73,6 +73,23 @@ def test_colours_become_their_brightness(make_dicom: Make, saved: Make, space: s
         assert np.abs(cine[index].numpy() - LUMA[index]).max() < (0.002 if space == "RGB" else 0.02)
 
 
+def test_a_colour_box_is_left_out_of_its_region(make_dicom: Make, make_region: Make, saved: Make) -> None:
+    pixels = np.repeat(np.random.default_rng(5).integers(20, 200, (60, 80, 1), np.uint8), 3, -1)
+    pixels[20:40, 30:60] = (220, 40, 10)
+    made = make_dicom(
+        pixels,
+        SamplesPerPixel=3,
+        PlanarConfiguration=0,
+        PhotometricInterpretation="RGB",
+        regions=[make_region((10, 10, 69, 59))],
+    )
+    frame = read_frame(saved(made))
+    assert frame.mask is not None
+    assert not frame.mask[10:30, 20:50].any()
+    assert int((~frame.mask).sum()) == pytest.approx(24 * 34, abs=10)  # with two pixels all around it
+    assert frame.facts["notes"] == [f"colour overlay covers {frame.masked_share:.0%}, left out"]
+
+
 def test_palettes_are_looked_up(make_dicom: Make, saved: Make) -> None:
     table = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
     tags: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}

@@ -11,6 +11,7 @@ from scopereg.data.phantom.anatomy.draws import Draws
 from scopereg.data.phantom.options import HONEST, PAPER, PROTOCOLS, SAME_SCANNER, AcquisitionOptions
 from scopereg.data.phantom.phantom import Acquisition, Phantom, build, check_seed
 from scopereg.errors import ScopeRegError
+from scopereg.threads import watched
 
 __all__ = [
     "HONEST",
@@ -35,6 +36,7 @@ def names() -> tuple[str, ...]:
     return tuple(ANATOMIES)
 
 
+@watched(steady=True)
 def create(
     anatomy: str,
     seed: int = 0,

@@ -21,6 +21,7 @@ from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import centred_axis, is_rotation, plane_points, sample_slice
 from scopereg.images import Volume
+from scopereg.threads import watched
 
 _CHUNK = {"cpu": 2**17, "cuda": 2**23}  # polar samples rendered at once: what fits the cache, or the device
 _EXTRA_PLANES = 8  # planes of speckle beyond the volume before it repeats
@@ -62,6 +63,7 @@ class Phantom:
         """Device that the phantom is on and frames are made on."""
         return self.speckle.device
 
+    @watched(steady=True)
     def acquire(
         self,
         rotation: Tensor,

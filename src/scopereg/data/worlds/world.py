@@ -18,6 +18,7 @@ from scopereg.data.worlds.sweep import draw_sweep
 from scopereg.data.worlds.tissue import blend_labels, draw_fields
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import MIN_INSIDE, VoxelPoses, check_magnitude, inside_fraction, rotation_from_euler_deg
+from scopereg.threads import watched
 
 _TRIES = 6  # poses drawn for a frame, of which the first that shows enough of the volume is taken
 _RANGES = WorldRanges()
@@ -34,6 +35,7 @@ class WorldBatch(NamedTuple):
 
 
 @torch.no_grad()
+@watched(steady=True)
 def draw_worlds(
     count: int,
     frames: int,

@@ -20,6 +20,7 @@ from scopereg.evaluation.speed.floor import Ceilings, StageTime, measure_ceiling
 from scopereg.evaluation.speed.modes import FIRST, Mode, Runnable, Setting, cost_of, make_runnable
 from scopereg.evaluation.speed.rows import SpeedRow, row_line
 from scopereg.progress import say
+from scopereg.threads import watched
 
 MIB = 2**20
 WARM_UP, PREPARATIONS = 3, 3
@@ -211,6 +212,7 @@ class Bench:
     ceilings: Ceilings | None = None
     stages: list[StageTime] = field(default_factory=list)
 
+    @watched(steady=True)
     def measure(self, modes: Sequence[Mode], setting: Setting, seconds: float, show: BenchProgress) -> None:
         """Time all modes at one resolution: block by block in turn, so that a drifting clock favours none."""
         group = [TimedMode(mode, setting) for mode in modes]
@@ -227,6 +229,7 @@ class Bench:
         for row in self.rows()[-len(group) :]:
             show.finished(row)
 
+    @watched(steady=True)
     def time_stages(self, methods: Sequence[str], setting: Setting, seconds: float, show: BenchProgress) -> None:
         """Every stage alone, and the floor below it."""
         for method in staged(methods):

@@ -28,7 +28,7 @@ from scopereg.io.dicom.header import (
     reading,
 )
 from scopereg.io.dicom.pixels import StoredPixels
-from scopereg.io.grey import grey_values
+from scopereg.io.overlays import Picture, Stillness, check_single, picture_of
 from scopereg.io.stored import given_spacing_note
 
 PATIENT = "Patient"  # frame of reference of DICOM's positions
@@ -84,10 +84,18 @@ def read_dicom_cine(
         pose, times_s = _plane_pose(dataset), _times_s(dataset, count)
         facts = {**view.facts, **identifiers(dataset)}
     left, top, right, bottom = view.box
+    colours = pixels.layout.photometric not in ("MONOCHROME1", "MONOCHROME2")
 
-    def decode(index: int) -> npt.NDArray[np.float32]:
-        values = pixels.frame(index)
-        return grey_values(values[top:bottom, left:right], str(path), colours=values.ndim == 3)
+    def cut(index: int) -> npt.NDArray[Any]:
+        return pixels.frame(index)[top:bottom, left:right]
+
+    still = Stillness(count if pixels.is_quick else 1, cut, str(path), colours=colours)
+
+    def decode(index: int) -> Picture:
+        picture = picture_of(cut(index), str(path), colours=colours, still=still.bits)
+        if "region" not in view.facts:
+            check_single(picture, str(path))
+        return picture
 
     return Cine(
         path,

@@ -81,6 +81,11 @@ class StoredPixels:
             self.layout = layout_of(dataset, where)
             (self._fragments if self.syntax.is_encapsulated else self._length)()
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether any frame can be had without another process, so that some may be looked at beforehand."""
+        return not self.syntax.is_encapsulated
+
     def frame(self, index: int) -> Pixels:
         """Stored values (H, W) of one frame, or its colours (H, W, 3) as RGB; black is 0 whatever the file says."""
         if not self.syntax.is_encapsulated or self.syntax == RLELossless:

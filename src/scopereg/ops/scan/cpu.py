@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache, partial
@@ -40,6 +41,7 @@ from scopereg.ops.scan.checks import (
 )
 from scopereg.ops.scan.cpu_vectors import LANES, Floats, Indices
 from scopereg.ops.scan.layout import coordinates_by, needs_gradient
+from scopereg.threads import look, took
 
 _LOG2E = np.float32(1.0 / math.log(2.0))
 # Planes that share one computation of the decays: more would not fit the registers.
@@ -179,22 +181,25 @@ def _steps(order: Tensor) -> Indices:
 
 def _share(tasks: int, run: Callable[[int, int], None]) -> None:
     """Run `run(first, last)` over all tasks in pieces that this thread and its helpers take as they come free."""
+    look()
     threads = min(torch.get_num_threads(), tasks)
     # A few pieces per thread even out what else the cores are doing.
     bounds = np.linspace(0, tasks, min(tasks, 4 * threads) + 1).astype(int).tolist()
     pieces = iter(list(pairwise(bounds)))
 
-    def work() -> None:
+    def work() -> tuple[float, float]:
+        begin, cpu = time.perf_counter(), time.thread_time()
         for first, last in pieces:  # a list iterator hands each piece out once, whichever thread asks
             run(first, last)
+        return time.perf_counter() - begin, time.thread_time() - cpu
 
     helpers = [_pool(os.getpid()).submit(work) for _ in range(threads - 1)]
     try:
-        work()
+        own = work()
     finally:
         wait(helpers)
-    for helper in helpers:
-        helper.result()
+    for wall_seconds, cpu_seconds in (own, *(helper.result() for helper in helpers)):
+        took(wall_seconds, cpu_seconds)
 
 
 @lru_cache(maxsize=1)

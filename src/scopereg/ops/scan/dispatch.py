@@ -98,7 +98,7 @@ def _obstacle(name: str, kind: str) -> str | None:
         if kind != "cpu":
             return f"it needs a CPU tensor, not one on {kind!r}"
         if not _installed("numba"):
-            return "numba is not installed (pip install 'scopereg[cpu]')"
+            return "numba is not installed (pip install numba)"
     return _broken(name) if name in _OPTIONAL else None
 
 
