@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 from scopereg.cli import VERBS
-from scopereg.commands.help import groups_of
+from scopereg.commands.help import EVERYWHERE, groups_of
 from scopereg.options import Option
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -18,6 +18,16 @@ def page() -> str:
         "",
         "Made from `scopereg.commands` by `docs/make_cli_reference.py`. Every option may also stand in a YAML file,",
         "named as here without the dashes, and read with `--config FILE.yaml`; words on the command line win over it.",
+        "",
+        "## Everywhere",
+        "",
+        "| option | meaning |",
+        "|---|---|",
+        *(f"| `{names}` | {meaning} |" for names, meaning in EVERYWHERE.items()),
+        "",
+        "With `--json` what is said for people goes to the standard error (nowhere with `-q`); an error is `error` in",
+        "the JSON, with `what`, `where` and `fix`. The status is 0 when all went well, 1 when frames or runs failed, 2",
+        "for an error, 130 after Ctrl-C, 143 after SIGTERM, 141 when nobody reads the output any more.",
         "",
     ]
     for name, verb in VERBS.items():

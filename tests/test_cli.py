@@ -61,7 +61,7 @@ def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: 
 def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
     own = {name: name.replace(" ", "_") for name in VERBS}
     assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
-    helpers = {"flags", "help", "page", "parsing", "reading", "shared"}
+    helpers = {"flags", "help", "output", "page", "parsing", "reading", "shared", "verbs"}
     assert {module.name for module in pkgutil.iter_modules(commands.__path__)} - helpers == set(own.values())
     assert all(is_dataclass(verb.options) and callable(verb.module.run) for verb in VERBS.values())
 

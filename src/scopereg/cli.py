@@ -5,147 +5,35 @@ Modules of a verb are imported only when it runs: `scopereg --help` loads neithe
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, TextIO
 
 from scopereg import __version__, interruption
+from scopereg.commands.verbs import VERBS, Verb
 from scopereg.environment import let_threads_sleep
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.options import options_of
+from scopereg.progress import say
 
 _HELP = ("-h", "--help")
-
-
-class Verb(NamedTuple):
-    """Where a verb lives: a module of `scopereg.commands` with its options and `run`, which is called with them."""
-
-    place: str  # module:class of the options
-    summary: str
-    example: str
-
-    @property
-    def module(self) -> ModuleType:
-        """Imported only now."""
-        return import_module(f"scopereg.commands.{self.place.split(':')[0]}")
-
-    @property
-    def options(self) -> type[Any]:
-        options: type[Any] = getattr(self.module, self.place.split(":")[1])
-        return options
-
-
-VERBS = {
-    "demo": Verb(
-        "demo:DemoOptions",
-        "register a phantom sweep and write a report",
-        "scopereg demo --seed 3",
-    ),
-    "register": Verb(
-        "register:RegisterOptions",
-        "find frames in a volume, write the transforms",
-        "scopereg register frame.png volume.nii.gz --pixel-mm 0.3 -o pose.tfm",
-    ),
-    "track": Verb(
-        "track:TrackOptions",
-        "follow a probe through the frames of a sequence",
-        "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
-    ),
-    "live": Verb(
-        "live:LiveOptions",
-        "register frames as they come; browser, 3D Slicer",
-        "scopereg live volume.nii.gz --source plus:sweep.igs.mha",
-    ),
-    "view": Verb(
-        "view:ViewOptions",
-        "show finished registrations in the browser",
-        "scopereg view pose.json --data images",
-    ),
-    "adapt": Verb(
-        "adapt:AdaptOptions",
-        "make a network better at one volume",
-        "scopereg adapt volume.nii.gz --model echo --minutes 2 -o patient.safetensors",
-    ),
-    "convert": Verb(
-        "convert:ConvertOptions",
-        "convert poses, volumes, frames and cines",
-        "scopereg convert pose.tfm -o pose.json",
-    ),
-    "doctor": Verb(
-        "doctor:DoctorOptions",
-        "report device, versions, backends; self-test",
-        "scopereg doctor --json",
-    ),
-    "export": Verb(
-        "export:ExportOptions",
-        "write a network as ONNX or torch.export, checked",
-        "scopereg export echo -o model.onnx",
-    ),
-    "evaluate": Verb(
-        "evaluate:EvaluateOptions",
-        "locate the frames of a fold, one CSV row per frame",
-        "scopereg evaluate camus --data CAMUS --methods identity out/camus/model.safetensors",
-    ),
-    "compare": Verb(
-        "compare:CompareOptions",
-        "set methods side by side: tables, tests, intervals",
-        "scopereg compare out/evaluate -o out/compare --with-published",
-    ),
-    "report": Verb(
-        "report:ReportOptions",
-        "write one HTML page about results, with pictures",
-        "scopereg report out/evaluate out/track -o report.html --dataset echo",
-    ),
-    "train": Verb(
-        "train:TrainOptions",
-        "train a network on random worlds, phantoms or data of your own",
-        "scopereg train camus --data CAMUS/database_nifti -o out/camus",
-    ),
-    "calibrate": Verb(
-        "calibrate:CalibrateOptions",
-        "learn what to expect of a model's poses",
-        "scopereg calibrate out/camus/model.safetensors camus --data CAMUS/database_nifti",
-    ),
-    "grid": Verb(
-        "grid:GridOptions",
-        "do a plan of many runs, here or on Ray, and make its tables",
-        "scopereg grid main-table --data out/camus-128 -o out/main-table",
-    ),
-    "bench": Verb(
-        "bench:BenchOptions",
-        "measure speed, memory and cost on this machine",
-        "scopereg bench --resolutions 128 256",
-    ),
-    "data check": Verb(
-        "data_check:CheckOptions",
-        "tell what a folder of data holds and what is wrong",
-        "scopereg data check CAMUS/database_nifti",
-    ),
-    "data prepare": Verb(
-        "data_prepare:PrepareOptions",
-        "turn a dataset into one set for training and tests",
-        "scopereg data prepare camus CAMUS/database_nifti -o out/camus-128",
-    ),
-    "data phantom": Verb(
-        "data_phantom:PhantomOptions",
-        "write phantom patients as NIfTI",
-        "scopereg data phantom prostate --count 3 -o phantoms",
-    ),
-    "data worlds": Verb(
-        "data_worlds:WorldsOptions",
-        "write random worlds as NIfTI",
-        "scopereg data worlds --count 3 -o worlds",
-    ),
-}
+_CLOSED_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return status_of(lambda: _dispatch(words))
+    return _piped(lambda: status_of(lambda: _begin(words)))
+
+
+def _begin(words: list[str]) -> int:
+    from scopereg.commands.output import carried_out, manner_of
+
+    manner, rest = manner_of(words)
+    return carried_out(manner, rest, lambda: status_of(lambda: _dispatch(rest)))
 
 
 def status_of(work: Callable[[], int]) -> int:
@@ -154,12 +42,37 @@ def status_of(work: Callable[[], int]) -> int:
         with interruption.termination():
             return work()
     except ScopeRegError as error:
+        from scopereg.commands.output import tell
+
+        tell(error={"what": error.what, "where": error.where, "fix": error.fix})
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         name = interruption.name_of(stop)
         print("interrupted" if name == "SIGINT" else f"ended by {name}", file=sys.stderr)
         return interruption.status_of(name)
+
+
+def _piped(work: Callable[[], int]) -> int:
+    """The status of some work; when nobody reads what it writes any more, as after `| head`, it ends without a word."""
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # What is left in the buffer goes nowhere when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED_PIPE
+    except SystemExit as stop:
+        if stop.code == 1 and _goes_nowhere(sys.stdout):  # rich does the same, with another status
+            return _CLOSED_PIPE
+        raise
+
+
+def _goes_nowhere(stream: TextIO) -> bool:
+    with suppress(OSError, ValueError):
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(os.devnull))
+    return False
 
 
 def _dispatch(words: list[str]) -> int:
@@ -238,7 +151,7 @@ def _fill(options: type[Any], words: list[str], default: Any, verb: str) -> Any:
 
     found = parse_words(options, words, verb)
     for old, new in found.renamed:
-        print(f"note    {old} is called {new} now; the old name still works", file=sys.stderr)
+        say(f"note    {old} is called {new} now; the old name still works")
     return replace(default, **found.values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +10,37 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _SECONDS_BETWEEN_LINES = 10.0
+_hush = [False]
+_LOGGER = logging.getLogger("scopereg")
+
+
+@contextmanager
+def hushed(quiet: bool = True) -> Iterator[None]:
+    """Neither bars nor lines while this lasts."""
+    before, _hush[0] = _hush[0], _hush[0] or quiet
+    try:
+        yield
+    finally:
+        _hush[0] = before
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """What was done and how long it took, for `-v` and `--log`."""
+    begin = time.perf_counter()
+    yield
+    _LOGGER.info("%s: %.2f s", what, time.perf_counter() - begin)
+
+
+def is_hushed() -> bool:
+    """Whether somebody asked for neither progress nor notes."""
+    return _hush[0]
 
 
 @contextmanager
 def counting(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """A function to call with what is done and what there is in all."""
+    quiet = quiet or is_hushed()
     if quiet or not sys.stderr.isatty():
         yield _Lines(label, quiet)
         return
@@ -42,13 +69,21 @@ class _Lines:
 
 def say(line: str) -> None:
     """A line for people, beside what the program itself writes."""
-    print(line, file=sys.stderr, flush=True)
+    if not is_hushed():
+        print(line, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
-def tell(line: str) -> None:
+def announce(line: str) -> None:
     """How something that takes long stands, to whoever listens."""
     listener = _LISTENER.get()
     if listener is not None:
@@ -57,7 +92,7 @@ def tell(line: str) -> None:
 
 @contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """All that is told within goes to a listener."""
+    """All that is announced within goes to a listener."""
     token = _LISTENER.set(listener)
     try:
         yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,3 +70,11 @@ def test_how_it_was_in_the_end_is_said() -> None:
         line.refresh()
         line(update(GOOD))
     assert written.getvalue().splitlines()[1].startswith("green")
+
+
+def test_no_rate_is_said_while_there_is_none() -> None:
+    written = io.StringIO()
+    with StatusLine(Console(file=written, width=200), lambda: "connecting") as line:
+        line(replace(update(GOOD), rates=Rates(math.nan, 48.2, 71.9)))
+    assert "frames/s" not in written.getvalue()
+    assert "latency 48 ms" in written.getvalue()

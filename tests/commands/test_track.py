@@ -82,7 +82,8 @@ def test_a_plus_sequence_is_followed_against_its_tracker(
         assert (float(row["apart_mm"]) > 0) == (shift > 1e-6)
     page = (tmp_path / "track.html").read_text()
     assert "Error against the tracker" in page
-    assert page.count("<svg") == 4
+    assert page.count("<figure>") == 6  # frames, the way through the volume, errors, poses twice, expected errors
+    assert "<script" not in page
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 

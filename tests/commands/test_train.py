@@ -22,6 +22,7 @@ from scopereg.training.settings import TrainSettings, from_plain
 
 SHAPE = (8, 32, 32)
 QUICK = ["--epochs", "2", "--batch", "2", "--frames-per-volume", "2", "--validate-every", "2", "--device", "cpu"]
+QUICK += ["--warmup", "1"]
 
 
 def write_volume(path: Path, seed: int, shape: tuple[int, int, int] = SHAPE) -> None:
@@ -50,7 +51,7 @@ def test_from_files_to_weights(tree: Path, tmp_path: Path, capfd: pytest.Capture
     assert [str(w.message) for w in caught if "lightning" in w.filename] == []
     said = capfd.readouterr()
     lines = said.err.splitlines()
-    assert all(line.startswith(("reading volumes: 5 of 5", "step ")) for line in lines), lines
+    assert all(line.startswith(("reading volumes: 5 of 5", "step ", "forecast: ")) for line in lines), lines
     assert f'load_network("{output / "model.safetensors"}")' in said.out
     for part in ("validation", "test"):
         assert said.out.count(f"  {part} ") == 2, said.out
@@ -58,7 +59,7 @@ def test_from_files_to_weights(tree: Path, tmp_path: Path, capfd: pytest.Capture
     assert content["finished"]
     assert content["volumes"] == {"train": 3, "validation": 1, "test": 1}
     assert from_plain(content["settings"]) == replace(
-        TrainSettings(), epochs=2, batch=2, frames_per_volume=2, validate_every=2, test=True
+        TrainSettings(), epochs=2, batch=2, frames_per_volume=2, validate_every=2, warmup=1, test=True
     )
     found = load_network(output / "model.safetensors")(torch.rand(1, *SHAPE[1:]), torch.rand(1, *SHAPE))
     assert found.rotation.shape == (1, 3, 3)

@@ -130,7 +130,7 @@ def test_a_dataset_from_outside_is_checked_and_prepared(
 def test_it_is_trained_on_and_evaluated(ovaries: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["train", "ovaries", "--data", str(ovaries), "-o", str(run), "--epochs", "4", "--batch", "4"]
-    assert main([*words, "--looks", "1", "--device", "cpu", "--no-bfloat16"]) == 0
+    assert main([*words, "--warmup", "1", "--looks", "1", "--device", "cpu", "--no-bfloat16"]) == 0
     facts = json.loads((run / "run.json").read_text())
     assert facts["settings"]["learning_rate"] == preset("fast", dataset="ovaries").learning_rate == 1e-3
     assert facts["volumes"] == {"train": 2, "validation": 2, "test": 4}

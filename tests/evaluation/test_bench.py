@@ -25,6 +25,7 @@ from scopereg.evaluation.speed import bench
 from scopereg.evaluation.speed.bench import TimedMode
 from scopereg.evaluation.speed.floor import USES
 from scopereg.evaluation.speed.modes import Mode, Runnable, Setting
+from scopereg.interruption import Terminated
 
 CPU = torch.device("cpu")
 SCOPE_REG = ["as published", "forward", "whole", "streaming"]
@@ -306,16 +307,19 @@ def test_what_does_not_fit_beside_the_others_is_tried_alone(
     assert "more" not in rows[-1]["note"]
 
 
-def test_interrupted_it_keeps_what_was_measured(fake: Fake, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("ended", "wanted"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_interrupted_it_keeps_what_was_measured(
+    fake: Fake, clock: Clock, capsys: pytest.CaptureFixture[str], ended: type[KeyboardInterrupt], wanted: int
+) -> None:
     # Three first calls of each row, five blocks with a call before each; then in the second row's first block.
     calls = iter(range(4 * (3 + 5 * (1 + CALLS)) + 4 * 3 + 1 + CALLS + 5))
 
     def interrupt() -> None:
         if next(calls, None) is None:
-            raise KeyboardInterrupt
+            raise ended
 
     status, rows = fake(lambda mode, setting: clock.runner(before=interrupt), "--resolutions", "16", "24", "32")
-    assert status == verb.INTERRUPTED
+    assert status == wanted
     assert [row["form"] for row in rows if row["resolution"] == "16"] == SCOPE_REG
     assert all(row["blocks"] == "5" and row["ratio"] for row in rows if row["resolution"] == "16")
     later = [(row["resolution"], row["form"], row["blocks"]) for row in rows[4:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +80,12 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
         "latency_ms": 30.5,
         "frames_per_s": 25.0,
     }
+
+
+def test_a_rate_that_nobody_knows_yet_is_null(frame: Frame, pose: Pose) -> None:
+    first = replace(update(frame, Result(pose, "test", 1.0, 0.5)), rates=Rates(math.nan, 30, 40))
+    facts = json.loads(text_of(parsed(messages_of(first))["RegistrationInfo"]))
+    assert facts["frames_per_s"] is None
 
 
 def test_a_result_that_is_not_believed_is_shown_and_says_so(frame: Frame, pose: Pose) -> None:

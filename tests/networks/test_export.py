@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from scopereg import io
 from scopereg.cli import main
 from scopereg.commands.export import ExportOptions, run
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
+from scopereg.images import Volume
+from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
 from scopereg.networks import export as export_file
 from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file, weights_sha256
+from scopereg.registration.locator import Locator
 
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 pytestmark = pytest.mark.unchecked_shapes
+SPACING_MM = 0.8
 SHAPE = (11, 13, 22)  # nothing that a stride divides; exporters take their time over every token
 
 
@@ -32,7 +42,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Away from the quiet start, so that the pose depends on the images and a wrong graph would show.
     for parameter in network.decoder.parameters():
         parameter.data.mul_(3)
-    return save_network(network, tmp_path_factory.mktemp("export") / "w.safetensors", name="scope-reg", options=options)
+    path, facts = tmp_path_factory.mktemp("export") / "w.safetensors", {"spacing_mm": SPACING_MM, "shape": SHAPE}
+    return save_network(network, path, name="scope-reg", options=options, facts=facts)
 
 
 class Exported(NamedTuple):
@@ -87,6 +98,31 @@ def test_the_command_exports_and_checks(exported: Exported) -> None:
     assert translation.shape == (2, 3)
     assert coordinates.shape == (2, 3, 2, 3)
     assert evidence.shape == (2, 2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exported", [".onnx"], indirect=True)
+def test_the_ten_lines_of_the_docs_give_the_pose_of_the_package(
+    exported: Exported, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In LPS millimetres of the files, with a volume that is turned and off the origin, and a finer frame."""
+    (block,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(block.split("\n\n")[-1].strip().splitlines()) == 10
+    draws = torch.Generator().manual_seed(4)
+    tilt = Pose.from_euler_deg((5, -3, 20), (0, 0, 0)).rotation
+    made = Volume((torch.rand(SHAPE, generator=draws) * 255).round(), SPACING_MM, (12.0, -34.0, 56.0), tilt)
+    io.write_volume(made, tmp_path / "volume.nii.gz")
+    pixels = (torch.rand(2 * SHAPE[1], 2 * SHAPE[2], generator=draws) * 255).to(torch.uint8)
+    (tmp_path / "frame.png").write_bytes(png_bytes(pixels.numpy()))
+    shutil.copy(exported.path, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Pose] = {}
+    exec(compile(block, "docs/export.md", "exec"), found)  # type: ignore[arg-type]
+    volume, frame = io.read_volume("volume.nii.gz"), io.read_frame("frame.png", spacing_mm=SPACING_MM / 2)
+    wanted = Locator(volume, str(weights), device="cpu").locate(frame).pose
+    assert np.abs(found["pose"].matrix - wanted.matrix).max() < 1e-2
+    assert np.abs(wanted.rotation - tilt).max() > 1e-2  # not just the middle
+    assert np.abs(Pose.load("pose.tfm").matrix - found["pose"].matrix).max() < 1e-9
 
 
 @pytest.mark.slow

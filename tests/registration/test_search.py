@@ -14,7 +14,7 @@ import torch
 import scopereg
 from scopereg import io
 from scopereg.cli import main
-from scopereg.commands.evaluate import _lost, _summary
+from scopereg.commands.evaluate import _lost, _means
 from scopereg.data import phantom
 from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
@@ -196,9 +196,9 @@ def test_a_frame_that_cannot_be_located_does_not_end_an_evaluation(far: Far, sea
     assert black.time_ms >= 0
     assert not good.failure
     assert math.isfinite(good.mtre_mm)
-    line = _summary([black, good])
-    assert line[3:5] == ["2 (1 lost)", f"{good.mtre_mm:.2f}"]
-    assert line[7] in ("0.0%", "50.0%")
+    means = _means([black, good])
+    assert (means["frames"], means["lost"], means["mean_mm"]) == (2, 1, good.mtre_mm)
+    assert means["within"] in (0.0, 0.5)
     assert _lost([[black, good]]) == [f"{name} did not locate 1 frames: {black.failure}"]
 
 

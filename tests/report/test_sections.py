@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from scopereg.cli import main
 from scopereg.evaluation.results import FrameResult, ResultsFile, group_results, write_results
 from scopereg.geometry import Pose
+from scopereg.images import Frame
+from scopereg.io.plus_sequence import write_plus_sequence
 from scopereg.registration.result import Result
 from scopereg.registration.track import Step, write_track
 from scopereg.report.adaptation_section import find_pairs
+from scopereg.report.results_page import report_of
 
 NAN = math.nan
 ADAPTED = {"adapted": {"model": "mine", "from": ["echo"]}}
@@ -122,7 +126,7 @@ def test_sweeps_are_traced_beside_results_or_alone(tmp_path: Path) -> None:
     assert headings(page)[-3:] == ["Sweeps", "Where the numbers come from", "How this was made"]
     for way, mean in (("frame by frame", 3.58), ("tracked", 3.08)):
         assert re.search(rf"<td>{way}</td><td>6</td><td>{mean} mm</td>", page)
-    assert "<td>first (echo network)</td><td>6</td><td>2</td><td>2</td><td>1</td><td>1</td><td>0</td>" in page
+    assert "<td>first (echo network)</td><td>6</td><td>4</td><td>2</td><td>2</td><td>1</td><td>1</td><td>0</td>" in page
     assert page.count("<title>lost</title>") == 2  # a band in both traces
     alone = report(tmp_path, tmp_path / "first")
     assert headings(alone) == ["Sweeps", "Where the numbers come from", "How this was made"]
@@ -130,7 +134,20 @@ def test_sweeps_are_traced_beside_results_or_alone(tmp_path: Path) -> None:
     write_track(unknown, tmp_path / "second" / "track.csv")
     without = report(tmp_path, tmp_path / "second")
     assert "Errors against the tracker" not in without
-    assert without.count("<figure>") == 1
+    assert without.count("<figure>") == 2  # frames and verdicts, expected error
+
+
+def test_frames_of_a_sweep_are_those_written_beside_its_table(tmp_path: Path) -> None:
+    table = write_track(steps(), tmp_path / "sweep" / "track.csv")
+    assert "there is no .igs.mha file with its frames beside track.csv" in report(tmp_path, table)
+    frames = [Frame(torch.full((8, 10), row / 6), 1.0) for row in range(6)]
+    poses = [step.pose for step in steps()]
+    write_plus_sequence(frames, poses, table.with_name("sweep.igs.mha"), times_s=[row / 10 for row in range(6)])
+    page = report(tmp_path, table)
+    assert page.count("<g id='sweep-1-") == 6
+    assert page.count("data:image/png;base64,") == 6 + 6  # under the cursor, and in the strip
+    assert page.count("<use href='#sweep-1-") == 2 * 6  # in both charts
+    assert "data:image" not in report_of([table], pictures=False).html()
 
 
 def test_a_damaged_track_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scopereg.commands.flags import renaming
+from scopereg.commands.output import tell
 from scopereg.commands.reading import VOLUME, print_notes, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
@@ -24,8 +25,8 @@ from scopereg.commands.shared import (
     WorkingVoxelSize,
 )
 from scopereg.errors import ScopeRegError
+from scopereg.progress import duration
 from scopereg.registration.settings import DEFAULT
-from scopereg.training.display import duration
 from scopereg.training.settings import AdaptSettings
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def run(options: AdaptOptions) -> int:
     print_notes(console, reader_notes(volume))
     found = adapt(volume, options.output, settings, device=options.device)
     print_notes(console, found.notes)
+    tell(**vars(found))
     show(found, options, console)
     return {"interrupted": INTERRUPTED, "terminated": TERMINATED}.get(found.ending, 0)
 

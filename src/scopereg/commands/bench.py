@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopereg.commands.shared import INTERRUPTED, Device, File, Methods, PrecisionName
+from scopereg.commands.output import tell
+from scopereg.commands.shared import Device, File, Methods, PrecisionName
 from scopereg.errors import ScopeRegError
+from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
 from scopereg.progress import say
 
@@ -44,7 +46,7 @@ class BenchOptions:
 
 
 def run(options: BenchOptions) -> int:
-    """The status is 0 when every row was measured, 1 when one was not, 130 when interrupted."""
+    """The status is 0 when every row was measured, 1 when one was not, 130 when interrupted, 143 after SIGTERM."""
     from scopereg.devices import resolve_device
     from scopereg.evaluation.speed.bench import BLOCKS, Bench, BenchProgress
     from scopereg.evaluation.speed.floor import staged
@@ -56,7 +58,7 @@ def run(options: BenchOptions) -> int:
     device = resolve_device(options.device)
     output_folder(options.output.parent)
     settings = [Setting(size, device, options.precision, options.seed) for size in dict.fromkeys(options.resolutions)]
-    bench, interrupted = Bench(), False
+    bench, ended_by = Bench(), ""
     steps = len(modes) * (1 + BLOCKS) + options.stages * len(staged(options.methods))
     with BenchProgress(len(settings) * steps) as show:
         try:
@@ -64,13 +66,13 @@ def run(options: BenchOptions) -> int:
                 bench.measure(modes, setting, options.seconds, show)
                 if options.stages:
                     bench.time_stages(options.methods, setting, options.seconds, show)
-        except KeyboardInterrupt:
-            interrupted = True
+        except KeyboardInterrupt as stop:
+            ended_by = name_of(stop)
     facts = provenance(seed=options.seed, device=str(device)) | {"command": command_line()}
     _save(bench, options.output, facts)
-    if interrupted:
-        say("interrupted; what was measured is kept")
-        return INTERRUPTED
+    if ended_by:
+        say(f"{'interrupted' if ended_by == 'SIGINT' else 'ended by SIGTERM'}; what was measured is kept")
+        return status_of(ended_by)
     return 1 if any(row.fps is None for row in bench.rows()) else 0
 
 
@@ -80,6 +82,7 @@ def _save(bench: Bench, output: Path, facts: dict[str, Any]) -> None:
     from scopereg.report.speed_plot import draw_speeds
 
     rows = bench.rows()
+    tell(rows=rows, stages=bench.stages, made_with=facts)
     if not rows:
         return
     written = [write_csv(output, rows, facts)]

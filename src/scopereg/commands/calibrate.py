@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.console import Console
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import (
     CamusSize,
     Cases,
@@ -110,6 +111,7 @@ def run(options: CalibrateOptions) -> int:
             for part, own in zip(parts, found, strict=True):
                 console.print(f"  {part.volumes.name:10}{summary(made, own, stage)}")
     console.print(f"wrote   {target}")
+    tell(file=target, frames=len(observed.patients), stages={stage: summary(made, observed, stage) for stage in STAGES})
     return 0
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import Folder, FormatName, Intersect, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
+
+if TYPE_CHECKING:
+    from scopereg.evaluation.tables import Table
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ def run(options: CompareOptions) -> int:
         with_published=options.with_published,
     )
     paths = write_tables(tables, output_folder(options.output), options.format)
+    tell(files=paths, tables=[_told(table) for table in tables])
     console = Console()
     for table in tables:
         if table.name == "main":
@@ -48,6 +54,16 @@ def run(options: CompareOptions) -> int:
     for path in paths:
         console.print(escape(str(path)), soft_wrap=True)
     return 0
+
+
+def _told(table: Table) -> dict[str, Any]:
+    """A table for JSON: its rows by the names of its columns."""
+    keys = [column.key for column in table.columns]
+    blocks = [
+        {**block.facts, "rows": [dict(zip(keys, (cell.value for cell in row), strict=True)) for row in block.rows]}
+        for block in table.blocks
+    ]
+    return {"name": table.name, "title": table.title, "blocks": blocks, "notes": table.notes}
 
 
 def _check_output(options: CompareOptions) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from scopereg.commands.flags import renaming
+from scopereg.commands.output import tell
 from scopereg.commands.reading import sizes_mm
 from scopereg.commands.shared import ConventionName, MaybeFile, PixelSize, Positional, VoxelSize
 from scopereg.errors import ScopeRegError
@@ -75,8 +76,10 @@ def run(options: ConvertOptions) -> int:
     kind = kind_of(source, target, options)
     _check_pair(kind, source, target)
     output_folder(target.parent)
-    for line in _CONVERTERS[kind](source, target, options):
+    lines = _CONVERTERS[kind](source, target, options)
+    for line in lines:
         Console(soft_wrap=True, highlight=False, markup=False).print(line)
+    tell(kind=kind, file=target, told=lines[:-1])
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from scopereg.commands.data_prepare import PrepareOptions
 from scopereg.commands.flags import in_flags
+from scopereg.commands.output import tell
 from scopereg.commands.shared import Positional
 from scopereg.cores import usable_cores
 from scopereg.data.registry import DATASETS
@@ -48,8 +48,6 @@ class CheckOptions:
     """Read the voxels of every file; by default headers, and voxels of 50 images at most."""
     workers: int | None = None
     """Processes that read files; by default one for each processor core."""
-    json: bool = False
-    """Print JSON with every file instead of tables."""
 
 
 def run(options: CheckOptions) -> int:
@@ -62,13 +60,11 @@ def run(options: CheckOptions) -> int:
     if options.path is None:
         raise ScopeRegError("no folder is given", where="data check", fix="name one: scopereg data check FOLDER")
     path = existing_folder(options.path)
-    with counting("reading", quiet=options.json) as progress:
+    with counting("reading") as progress:
         workers = options.workers or usable_cores()
         report = look_at(path, usual, full=options.full, workers=workers, progress=progress)
-    if options.json:
-        print(json.dumps({"ok": not report.problems, **asdict(report), "commands": _commands(report)}, indent=1))
-    else:
-        _show(report, Console())
+    tell(ok=not report.problems, **asdict(report), commands=_commands(report))
+    _show(report, Console())
     return 1 if report.problems else 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import Folder, MadeVoxelSize, Positional, SourceName
 from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError, listed
@@ -95,7 +96,8 @@ def run(options: PrepareOptions) -> int:
     except KeyboardInterrupt:
         print(f"Finished cases are kept. To go on, run the same command again:\n  {command_line()}", file=sys.stderr)
         raise
-    _tell(volumes, options.output, finished)
+    tell(folder=options.output, volumes=len(volumes), patients=len(set(volumes.patients)), **volumes.facts)
+    _show(volumes, options.output, finished)
     return 0
 
 
@@ -121,7 +123,7 @@ def plan_of(options: PrepareOptions) -> SetPlan:
     return dataset.plan(options.path, labels=options.labels, skip_bad=options.skip_bad, **given)
 
 
-def _tell(volumes: VolumeSet, folder: Path, finished: bool) -> None:
+def _show(volumes: VolumeSet, folder: Path, finished: bool) -> None:
     from scopereg.data.builder import SPLITS
     from scopereg.data.orientation import unexpected
 

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import AnatomyName, Device, Folder, ModelName, Protocol
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
+from scopereg.progress import is_hushed
 from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
@@ -65,7 +67,15 @@ def run(options: DemoOptions) -> int:
     page = make_page(sweep, outcomes, facts, anatomy=options.anatomy, protocol=options.protocol)
     report = page.save(folder / "report.html")
     console.print(f"report: {report}", soft_wrap=True)
+    tell(report=report, methods={outcome.method: _means(outcome) for outcome in outcomes}, folder=folder)
     return 0
+
+
+def _means(outcome: MethodRun) -> dict[str, float | int]:
+    """Means over the sweep, for JSON."""
+    names = ("start_mm", "error_mm", "error_deg", "time_ms")
+    within = {"within": sum(row.ok for row in outcome.rows), "frames": len(outcome.rows)}
+    return dict(zip(names, outcome.means, strict=True)) | within
 
 
 def register_sweep(sweep: ProbeSweep, model: Registrar, console: Console) -> list[MethodRun]:
@@ -76,7 +86,7 @@ def register_sweep(sweep: ProbeSweep, model: Registrar, console: Console) -> lis
     locators = {NETWORK: Locator(sweep.volume, model), CLASSICAL: Locator(sweep.volume, "simpleitk-mi")}
     locators[NETWORK].locate(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
     found: dict[str, list[Result]] = {name: [] for name in locators}
-    for frame in track(sweep.frames, "registering", console=console, transient=True):
+    for frame in track(sweep.frames, "registering", console=console, transient=True, disable=is_hushed()):
         for name, locator in locators.items():
             found[name].append(locator.locate(frame))
     return [

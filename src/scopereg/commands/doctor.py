@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from scopereg import __version__
+from scopereg.commands.output import tell
 
 if TYPE_CHECKING:
     from scopereg.selftest import Check
@@ -36,9 +36,6 @@ FASTER = ("numba",)  # of the core too, but there are Pythons and machines that 
 class DoctorOptions:
     """Report device, versions and backends, and run a numeric self-test."""
 
-    json: bool = False
-    """Print JSON instead of a table."""
-
 
 def run(options: DoctorOptions) -> int:
     from scopereg.provenance import library_version
@@ -58,10 +55,8 @@ def run(options: DoctorOptions) -> int:
         "backends": backends(),
         "self_test": [{**asdict(check), "ok": check.ok} for check in checks],
     }
-    if options.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        _show(facts, checks)
+    tell(**facts)
+    _show(facts, checks)
     return 0 if all(check.ok for check in checks) and None not in facts["core"].values() else 1
 
 

@@ -7,13 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from scopereg.commands.flags import renaming
+from scopereg.commands.output import tell
 from scopereg.commands.shared import (
     CamusSize,
     Cases,
@@ -103,7 +104,9 @@ def run(options: EvaluateOptions) -> int:
     else:
         paths, title = _fold(options, chosen)
     results = [read_results(path)[0] for path in paths]
-    console.print(_table(results, title))
+    means = [_means(rows) for rows in results]
+    tell(title=title, files=paths, results=means)
+    console.print(_table(means, title))
     for line in _lost(results):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"results: {options.output}    tables: scopereg compare {options.output}", soft_wrap=True)
@@ -218,44 +221,49 @@ def _lost(results: list[list[FrameResult]]) -> list[str]:
     return [f"{method} did not locate {count} frames: {reason}" for (method, reason), count in reasons.items()]
 
 
-def _table(results: list[list[FrameResult]], title: str) -> Table:
-    from scopereg.geometry import SUCCESS_MM
-
-    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
-    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
-        # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
-        table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
-    for rows in results:
-        table.add_row(*_summary(rows))
-    return table
-
-
-def _summary(rows: list[FrameResult]) -> list[str]:
-    from scopereg.evaluation.results import is_failure
-    from scopereg.evaluation.statistics import tail
+def _table(means: list[dict[str, Any]], title: str) -> Table:
     from scopereg.evaluation.tables import NOTHING
     from scopereg.geometry import SUCCESS_MM
 
+    table = Table(title=title, title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
+        # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
+        table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
+    for row in means:
+        table.add_row(
+            row["protocol"],
+            f"{row['magnitude']:g}",
+            row["method"],
+            f"{row['frames']} ({row['lost']} lost)" if row["lost"] else str(row["frames"]),
+            NOTHING if row["mean_mm"] is None else f"{row['mean_mm']:.2f}",
+            f"{row['p95_mm']:.2f}",
+            f"{row['max_mm']:.2f}",
+            f"{row['within']:.1%}",
+            "" if row["ok"] is None else f"{row['ok']:.0%}",
+            f"{row['time_ms']:.0f}",
+        )
+    return table
+
+
+def _means(rows: list[FrameResult]) -> dict[str, Any]:
+    """What the frames of a results file come to; `ok` is the share that a calibrated network calls reliable."""
+    from scopereg.evaluation.results import is_failure
+    from scopereg.evaluation.statistics import tail
+    from scopereg.geometry import SUCCESS_MM
+
     errors = [row.mtre_mm for row in rows if math.isfinite(row.mtre_mm)]
-    lost = len(rows) - len(errors)
     far = tail([row.mtre_mm for row in rows])
-    good = sum(not is_failure(row, SUCCESS_MM) for row in rows)
-    first = rows[0]
-    return [
-        first.protocol,
-        f"{first.magnitude:g}",
-        first.method,
-        f"{len(rows)} ({lost} lost)" if lost else str(len(rows)),
-        f"{sum(errors) / len(errors):.2f}" if errors else NOTHING,
-        f"{far.p95:.2f}",
-        f"{far.maximum:.2f}",
-        f"{good / len(rows):.1%}",
-        _ok(rows),
-        f"{sum(row.time_ms for row in rows) / len(rows):.0f}",
-    ]
-
-
-def _ok(rows: list[FrameResult]) -> str:
-    """Share of the frames whose pose a calibrated network calls reliable."""
     judged = [row.ok == "yes" for row in rows if row.ok]
-    return f"{sum(judged) / len(judged):.0%}" if judged else ""
+    return {
+        "protocol": rows[0].protocol,
+        "magnitude": rows[0].magnitude,
+        "method": rows[0].method,
+        "frames": len(rows),
+        "lost": len(rows) - len(errors),
+        "mean_mm": sum(errors) / len(errors) if errors else None,
+        "p95_mm": far.p95,
+        "max_mm": far.maximum,
+        "within": sum(not is_failure(row, SUCCESS_MM) for row in rows) / len(rows),
+        "ok": sum(judged) / len(judged) if judged else None,
+        "time_ms": sum(row.time_ms for row in rows) / len(rows),
+    }

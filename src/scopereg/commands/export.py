@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import File, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import atomic_path
@@ -65,6 +66,7 @@ def run(options: ExportOptions) -> int:
                 where=str(path),
                 fix=f"nothing was written; allow more with --tolerance (now {options.tolerance:g}) or report it",
             )
+    tell(file=path, shape=shape, **vars(agreement))
     print(
         f"{path}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
         f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"

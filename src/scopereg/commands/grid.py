@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scopereg.commands.flags import in_flags
+from scopereg.commands.output import tell
 from scopereg.commands.shared import Device, Folder, Positional, Reference, WithPublished
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.grid.folder import RunFolder
@@ -81,6 +82,7 @@ def run(options: GridOptions) -> int:
             return status_of(name_of(stop))
     # Whoever does a part of a plan wants to see it beside what was done before.
     _tables(runs if options.collect else every, options, whole=len(every))
+    tell(plan=plan.name, runs=len(every), outcomes=outcomes)
     return _report(outcomes)
 
 
@@ -104,6 +106,7 @@ def _fits(name: str, word: str) -> bool:
 def _list(runs: Sequence[Run], options: GridOptions) -> None:
     states = [RunFolder(run, options.output).state() for run in runs]
     width = max(len(run.name) for run in runs)
+    tell(runs=[{"name": run.name, **state._asdict()} for run, state in zip(runs, states, strict=True)])
     for run, state in zip(runs, states, strict=True):
         print(f"{state.word:<12}{run.name:<{width}}  {state.note}".rstrip())
     words = [state.word for state in states]

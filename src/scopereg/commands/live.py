@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from scopereg.commands.output import tell
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
@@ -175,6 +177,7 @@ def _end(loop: Loop, show: LiveShow, console: Console) -> None:
     console.print("frames  " + ", ".join(f"{count} {name}" for name, count in shown.items()))
     if loop.last_fault:
         console.print(f"note    what went wrong last: {loop.last_fault}")
+    tell(counters=counters, last_fault=loop.last_fault)
 
 
 def _publish(options: LiveOptions, loop: Loop, stack: ExitStack, console: Console) -> Server:
@@ -338,6 +341,7 @@ class StatusLine:
         return Text.assemble(
             (light, _STYLES[light]),
             f" {text}",
-            f"  {rates.frames_per_s:.1f} frames/s, latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
+            "  " if math.isnan(rates.frames_per_s) else f"  {rates.frames_per_s:.1f} frames/s, ",
+            f"latency {rates.p50_ms:.0f} ms (95 % below {rates.p95_ms:.0f} ms)",
             f"  {counted}" if counted else "",
         )

@@ -12,6 +12,7 @@ from rich.console import Console
 from scopereg.commands.flags import renaming
 from scopereg.commands.shared import ImageReading
 from scopereg.errors import ScopeRegError
+from scopereg.progress import is_hushed
 
 if TYPE_CHECKING:
     from scopereg.images import Volume
@@ -54,5 +55,5 @@ def open_volume(reading: Reading) -> Volume:
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    for note in notes:
+    for note in () if is_hushed() else notes:
         console.print(f"note    {note}")

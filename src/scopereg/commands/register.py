@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from scopereg.commands.flags import in_flags, renaming
+from scopereg.commands.output import tell
 from scopereg.commands.reading import VOLUME, print_notes, reading_of
 from scopereg.commands.shared import (
     Agreement,
@@ -146,8 +147,10 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     print_notes(console, result.notes)
     print_result(console, result)
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
-    for path in write_result(told, targets, options.convention):
+    written = write_result(told, targets, options.convention)
+    for path in written:
         console.print(f"{path}{_meaning(path, options)}")
+    tell(image_to_volume=result.pose.matrix, **told.facts, files=written)
     return NOT_OK if options.strict and not result.ok else 0
 
 
@@ -273,9 +276,19 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     if options.report:
         page = make_page(rows, ready.locator.volume, job, notes).save(job.folder / PAGE)
         console.print(f"report  {page}")
-    if any(row.error for row in rows):
+    tally = Tally.of(rows)
+    tell(folder=job.folder, tally=tally._asdict(), frames=[_told(row) for row in rows])
+    if tally.failed:
         return 1
-    return NOT_OK if options.strict and Tally.of(rows).ok < len(rows) else 0
+    return NOT_OK if options.strict and tally.ok < tally.frames else 0
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """A frame of a batch, for JSON."""
+    place = {"file": row.task.shown, "index": row.task.index}
+    if row.result is None:
+        return {**place, "error": in_flags(row.error, RegisterOptions)}
+    return {**place, "image_to_volume": row.result.pose.matrix, **row.result.facts}
 
 
 def _check_workers(options: RegisterOptions) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from scopereg.commands.flags import in_flags
+from scopereg.commands.output import tell
 from scopereg.commands.shared import DatasetName, File, Intersect, Positional, Reference, WithPublished
 from scopereg.data.registry import check_dataset
 from scopereg.errors import ScopeRegError
@@ -63,5 +64,6 @@ def run(options: ReportOptions) -> int:
         words=lambda text: in_flags(text, ReportOptions),
     )
     path = report.save(options.output)
+    tell(page=path)
     Console().print(f"report: {path}", soft_wrap=True, markup=False)
     return 0

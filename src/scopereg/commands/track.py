@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from scopereg.commands.output import tell
 from scopereg.commands.reading import open_volume, print_notes, reading_of
 from scopereg.commands.shared import (
     INTERRUPTED,
@@ -111,6 +112,7 @@ def run(options: TrackOptions) -> int:
         device=options.device,
     )
     console.print(f"report  {page.save(targets['page'])}")
+    tell(report=targets["page"])
     if len(steps) < len(recording):
         return INTERRUPTED
     return 1 if any(step.state == "unreadable" for step in steps) or not any(s.is_placed for s in steps) else 0
@@ -178,9 +180,11 @@ def _finish(console: Console, recording: Recording, steps: Sequence[Step], targe
         console.print(f"           {len(bad) - _MOST_NAMED} more, see {TABLE}")
     for name, errors in compared(steps).items():
         console.print(f"against the tracker, {name}: {in_words(errors)}")
-    for path in (targets["table"], written):
-        if path is not None:
-            console.print(f"wrote   {path}")
+    files = [path for path in (targets["table"], written) if path is not None]
+    for path in files:
+        console.print(f"wrote   {path}")
+    beside = {name: {"mean_mm": sum(each) / len(each), "frames": len(each)} for name, each in compared(steps).items()}
+    tell(frames=len(recording), done=len(steps), states=dict(counts), against_tracker=beside, files=files)
 
 
 def _write_sequence(recording: Recording, steps: Sequence[Step], path: Path) -> Path | None:

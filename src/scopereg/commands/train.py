@@ -13,11 +13,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from scopereg.commands.output import tell
 from scopereg.commands.shared import DatasetName, Device, FirstModel, Folder, Positional
 from scopereg.errors import ScopeRegError, listed
 from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
-from scopereg.progress import counting
+from scopereg.progress import counting, say
 from scopereg.training.presets import preset
 from scopereg.training.settings import TrainSettings
 
@@ -80,7 +81,10 @@ class TrainOptions(TrainSettings, RunOptions):
 
 
 def run(options: TrainOptions) -> int:
-    """Train, or go on with what the folder holds; the status is 130 after Ctrl-C, 143 after SIGTERM."""
+    """Train, or go on with what the folder holds.
+
+    The status is 1 when the run never left its warm-up, 130 after Ctrl-C, 143 after SIGTERM.
+    """
     _need_lightning()
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
@@ -100,6 +104,7 @@ def run(options: TrainOptions) -> int:
             result = train(_load(options, quiet), options.settings(), folder, machine, quiet=quiet)
     except KeyboardInterrupt as stop:
         result = {"finished": False, "ended_by": name_of(stop)}
+    tell(folder=folder, **result)
     if not quiet:
         console = Console(markup=False, highlight=False)
         if finished_before:
@@ -108,7 +113,23 @@ def run(options: TrainOptions) -> int:
             _show(result, folder, console)
         else:
             console.print(_how_to_resume(folder, result["ended_by"]), soft_wrap=True)
-    return 0 if result["finished"] else status_of(result["ended_by"])
+    if not result["finished"]:
+        return status_of(result["ended_by"])
+    steps, warmup = result["progress"]["step"], result["settings"]["warmup"]
+    if steps >= warmup:
+        return 0
+    if not quiet:
+        say(_never_learnt(steps, warmup))
+    return 1
+
+
+def _never_learnt(steps: int, warmup: int) -> str:
+    from scopereg.training.forecast import INSTEAD
+
+    return (
+        f"The run never left its warm-up: {steps} of {warmup} steps. These weights have hardly learnt anything and are "
+        f"not for use; {INSTEAD}. A run this short on purpose takes --warmup 0."
+    )
 
 
 def _need_lightning() -> None:

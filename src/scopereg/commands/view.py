@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from scopereg.commands.output import tell
 from scopereg.commands.page import open_page
 from scopereg.commands.reading import left_open
 from scopereg.commands.shared import ImageReading, PageOptions, Positional
@@ -51,6 +52,7 @@ def run(options: ViewOptions) -> int:
     images = Images(options.data, options.volume, **left_open(options))
     if options.save is not None:
         console.print(f"wrote   {_save(options.save, results, images)}")
+        tell(results=len(results), page=options.save)
         return 0
     show = FinishedShow(results, images)
     asked = threading.Event()

@@ -10,8 +10,7 @@ from typing import Any
 
 from scopereg.grid.plan import Run
 from scopereg.grid.work import Outcome
-from scopereg.progress import say
-from scopereg.training.display import duration
+from scopereg.progress import duration, say
 
 
 class Show(AbstractContextManager["Show"]):

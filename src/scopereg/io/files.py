@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import logging
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from typing import Any
 from scopereg.errors import ScopeRegError
 
 _MARK = "scopereg"
+_LOGGER = logging.getLogger(__name__)
 _MARKED = re.compile(
     rf"\..*-{_MARK}-(?P<place>[0-9a-f]{{8}})-(?P<pid>[0-9a-f]{{1,8}})-(?P<start>[0-9a-f]{{1,16}})-[0-9a-f]{{12}}(\..*)?"
 )
@@ -46,6 +48,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         yield temporary
         temporary.chmod(usual)
         temporary.replace(path)
+        _LOGGER.debug("wrote %s", path)
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:

@@ -23,6 +23,7 @@ from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
 from scopereg.io.records import Record
 from scopereg.io.stored import StoredVolume, given_spacing_note
+from scopereg.progress import timed
 
 _CHILD = "scopereg.io.apart.volumes:volume"
 _GIVE_IT = "give the size of a voxel in mm: spacing_mm="
@@ -51,17 +52,16 @@ def read_volume(
         raise ScopeRegError("DICOM states the size of its voxels", where="read_volume(spacing_mm)", fix="leave it out")
     if series is not None and not path.is_dir():
         raise ScopeRegError("it is a file, not a folder of series", where=str(path), fix="leave series out")
-    if path.is_dir():
-        return read_dicom_series(path, series, index)
-    if dicom:
-        return read_enhanced(path, index)
-    if not ending_of(path.name):
+    if not dicom and not ending_of(path.name):
         raise ScopeRegError(
             f"unknown kind of volume {path.suffix!r}",
             where=str(path),
             fix=f"pass a file ending in {', '.join(endings())}, an enhanced DICOM file or a folder of slices",
         )
-    return _read_image_volume(path, spacing_mm, index, detached)
+    with timed(f"read {path}"):
+        if path.is_dir():
+            return read_dicom_series(path, series, index)
+        return read_enhanced(path, index) if dicom else _read_image_volume(path, spacing_mm, index, detached)
 
 
 def _read_image_volume(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from scopereg.live.sources import Source
 from scopereg.registration.result import Assessment, Result
 
 WINDOW = 250  # frames that percentiles are taken over
-RATE_S = 3.0  # seconds that frames are counted over
+RATE_S, LEAST_RATE_S = 3.0, 1.0  # seconds that frames are counted over: at most, at least
 
 Register = Callable[[Frame], Result]
 _TICK_S = 0.25  # after which a loop that waits looks whether it should end
@@ -30,7 +31,7 @@ _TICK_S = 0.25  # after which a loop that waits looks whether it should end
 class Rates(NamedTuple):
     """Of the last frames."""
 
-    frames_per_s: float
+    frames_per_s: float  # NaN as long as nobody can tell
     p50_ms: float  # of the latency
     p95_ms: float
 
@@ -46,10 +47,12 @@ class Pace:
         """Count a frame that was done at a time of one steady clock; the rates with it."""
         self._latencies_ms.append(latency_ms)
         self._done_s.append(done_s)
-        while self._done_s[0] < done_s - RATE_S:
+        window_s = max(RATE_S, 3e-3 * latency_ms)  # a method may take longer than that for one frame
+        while self._done_s[0] < done_s - window_s:
             self._done_s.popleft()
+        # Two workers may be done at once, and a first frame tells nothing of the next: only a span of time does.
         span_s = done_s - self._done_s[0]
-        frames_per_s = (len(self._done_s) - 1) / span_s if span_s > 0 else 0.0
+        frames_per_s = (len(self._done_s) - 1) / span_s if span_s >= LEAST_RATE_S else math.nan
         p50_ms, p95_ms = np.percentile(self._latencies_ms, (50, 95))
         return Rates(frames_per_s, float(p50_ms), float(p95_ms))
 

@@ -16,6 +16,7 @@ Of a frame that was not found only STATUS and STRING are sent: what is on the sc
 from __future__ import annotations
 
 import json
+import math
 import threading
 
 import numpy as np
@@ -106,6 +107,6 @@ def _as_json(update: Update, assessment: Assessment) -> str:
         "number": update.number,
         **assessment.facts,
         "latency_ms": round(update.latency_ms, 1),
-        "frames_per_s": round(update.rates.frames_per_s, 1),
+        "frames_per_s": None if math.isnan(update.rates.frames_per_s) else round(update.rates.frames_per_s, 1),
     }
     return json.dumps(facts)

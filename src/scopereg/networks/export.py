@@ -126,8 +126,9 @@ def _forget_source(program: torch.export.ExportedProgram) -> None:
                 node.meta.pop("stack_trace", None)
 
 
-def read_export(path: Path) -> dict[str, Any]:
+def read_export(path: Path | str) -> dict[str, Any]:
     """What an exported model was made of: model, shape, conventions, versions, command."""
+    path = Path(path)
     if path.suffix == ".pt2":
         with zipfile.ZipFile(path) as archive:  # torch.export.load would make the whole program for it
             (entry,) = (name for name in archive.namelist() if name.endswith(f"/{FACTS}"))

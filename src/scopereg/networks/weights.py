@@ -228,13 +228,17 @@ def _header_of(path: Path) -> dict[str, str]:
     return read_header(path, FORMAT, made_by=_MADE_BY)
 
 
+def checksums() -> dict[str, str]:
+    """SHA-256 of the files that come with the package, by their names."""
+    lines = (SHIPPED / SUMS).read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, name in map(str.split, lines)}
+
+
 def _check_shipped(path: Path) -> None:
     """An error where weights of the package are not those that it came with; they hold no hash themselves."""
     if path.parent != Path(str(SHIPPED)) or not path.is_file():
         return
-    lines = (path.parent / SUMS).read_text(encoding="utf-8").splitlines()
-    known = {name: digest for digest, name in map(str.split, lines)}
-    if known.get(path.name) not in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
+    if checksums().get(path.name) not in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
         raise ScopeRegError(
             "it is damaged: it is not the file that the package came with",
             where=str(path),

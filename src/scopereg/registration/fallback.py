@@ -19,7 +19,7 @@ from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame, Volume
-from scopereg.progress import tell
+from scopereg.progress import announce
 from scopereg.registration.calibration import REFINED, Stage
 from scopereg.registration.confidence import ENOUGH
 from scopereg.registration.prepared import Found, Prepared
@@ -163,7 +163,7 @@ class PreparedFallback(Prepared):
             if self.seconds is not None and attempts.seconds >= self.seconds:
                 attempts.stopped = True
                 break
-            tell(f"{attempts.state}; {way.words} is tried")
+            announce(f"{attempts.state}; {way.words} is tried")
             self._try(way, frame, start, attempts)
             if attempts.is_ok:
                 break

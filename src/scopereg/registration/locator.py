@@ -10,6 +10,7 @@ from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, unit_range
+from scopereg.progress import timed
 from scopereg.registration.method import Method, create
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
@@ -48,10 +49,12 @@ class Locator:
         check_content(volume)
         self.volume = volume
         how = {"wide": wide, "refine": refine, "agreement": agreement, "fallback": fallback}
-        self.method = create(method, device, **how, seconds=seconds)
         unit = replace(volume, array=unit_range(volume.array))
-        self.prepared = self.method.prepare(unit)
-        self._alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
+        with timed(f"opened {getattr(method, 'name', method)}"):
+            self.method = create(method, device, **how, seconds=seconds)
+        with timed(f"prepared the volume for {self.method.name}"):
+            self.prepared = self.method.prepare(unit)
+            self._alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -98,7 +101,8 @@ class Locator:
                 usable[row] = frame.for_registration()
             except ScopeRegError as error:
                 found[row] = error
-        results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
+        with timed(f"located {len(usable)} frame{'s' * (len(usable) != 1)}"):
+            results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
         for row, result in zip(usable, results, strict=True):
             found[row] = self._of(frames[row], result) if isinstance(result, Result) else result
         return [found[row] for row in range(len(frames))]

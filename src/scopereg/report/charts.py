@@ -105,10 +105,16 @@ def trace_chart(
     y_label: str,
     mark: Mark | None = None,
     from_zero: bool = False,
+    x: Axis | None = None,
+    over: str = "",
 ) -> str:
-    """Curves over time, on spans of time in colours of their own; a curve that only has `dots` has no line."""
+    """Curves over time, on spans of time in colours of their own; a curve that only has `dots` has no line.
+
+    Several charts may have one axis `x`; what is drawn `over` them may take it for granted.
+    """
     known = [value for curve in curves for value in curve.y if math.isfinite(value)] or [0.0]
-    x = plain_axis([value for curve in curves for value in curve.x] + [end for s in spans for end in (s.start, s.stop)])
+    ends = [end for span in spans for end in (span.start, span.stop)]
+    x = x or plain_axis([value for curve in curves for value in curve.x] + ends)
     upright = replace(plain_axis(known), start=HEIGHT - BOTTOM, stop=TOP)
     y = zero_axis([*known, *([mark[0]] if mark else [])]) if from_zero else upright
     parts = [draw_span(span, x(span.start), x(span.stop), TOP, HEIGHT - BOTTOM) for span in spans]
@@ -118,7 +124,7 @@ def trace_chart(
     named = {span.name: span for span in spans}
     dots, lines = ([curve for curve in curves if curve.dots is dotted] for dotted in (True, False))
     legend = draw_legend(lines) + draw_legend(dots, clouds=True) + draw_legend(list(named.values()))
-    return draw_figure(parts, HEIGHT, legend)
+    return draw_figure([*parts, over], HEIGHT, legend)
 
 
 def agreement_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, percent: bool = False) -> str:

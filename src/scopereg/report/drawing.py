@@ -267,7 +267,7 @@ def draw_hatch(left: float, right: float, top: float, bottom: float, colour: str
         if high > low:
             lines.append(f"M{low:.1f} {bottom - (low - start):.1f}L{high:.1f} {bottom - (high - start):.1f}")
         start += _HATCH
-    return f'<path d="{"".join(lines)}" style="stroke:{colour};stroke-width:1;fill:none" opacity="0.7"/>'
+    return f'<path d="{"".join(lines)}" style="stroke:{colour};stroke-width:1;fill:none" opacity="0.5"/>'
 
 
 def draw_band(curve: Curve, x: Axis, y: Axis) -> list[str]:

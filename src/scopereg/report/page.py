@@ -50,6 +50,8 @@ figcaption { color:var(--dim); font-size:13px } .key { margin-right:18px; displa
 .row { display:grid; gap:10px; align-items:start }
 /* rows of strips */
 .strip img,.strip svg { width:100%; border-radius:6px; display:block } .strip img { background:#000 }
+.hit rect { fill:transparent } .hit .pop { display:none; pointer-events:none } .hit:hover .pop { display:block }
+.hit .pad { fill:var(--panel); stroke:var(--line) } .hit .pop text { font-size:10.5px }
 .shapes { position:absolute; width:0; height:0 } .strip svg { background:var(--panel) }
 .strip img + img { margin-top:4px }
 .strip small { color:var(--dim); overflow-wrap:anywhere; line-height:1.35; display:block; margin-top:4px }
@@ -72,7 +74,7 @@ details { margin:6px 0 } summary { cursor:pointer; overflow-wrap:anywhere }
   pre { white-space:pre-wrap; overflow-wrap:anywhere; font-size:10px } details { display:none }
   h2,h3 { break-after:avoid } .strip,figure,tr,.card,.scroll { break-inside:avoid } .scroll { overflow:visible }
   .paged h2 { break-before:page } .paged nav + h2 { break-before:auto; margin-top:24px } figure { max-width:165mm }
-  .strip { padding:6px 0 } .strip span { max-width:110px }
+  .hits { display:none } .strip { padding:6px 0 } .strip span { max-width:110px }
   .strip small { font-size:9px; line-height:1.25; display:block; margin-top:2px } figcaption { font-size:10px }
 }
 """

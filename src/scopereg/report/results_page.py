@@ -26,7 +26,7 @@ from scopereg.report.example_data import ExampleData
 from scopereg.report.example_frames import ExampleFrames
 from scopereg.report.page import Report
 from scopereg.report.palette import Look
-from scopereg.report.track_page import FollowedSequence, add_sweeps, read_followed
+from scopereg.report.sweeps_section import FollowedSequence, add_sweeps, read_followed
 
 MAGNITUDE = 10.0  # that charts and pictures show where nobody says otherwise: the paper's
 
@@ -43,6 +43,7 @@ class Material:
     styles: dict[str, Look]
     examples: ExampleFrames
     sweeps: list[FollowedSequence]
+    pictures: bool = True
 
     def of(self, *names: str) -> list[Table]:
         """The tables of some kinds."""
@@ -70,7 +71,7 @@ def report_of(
     others = [path for path in found if path not in tracks]
     sweeps = read_followed(tracks)
     if not others:
-        return sweeps_page(sweeps)
+        return sweeps_page(sweeps, pictures=pictures)
     files = read_files(others)
     rows = [row for file in files for row in file.rows]
     if not rows:
@@ -81,13 +82,13 @@ def report_of(
     tables = compare(rows, reference=reference, intersect=intersect, with_published=with_published)
     styles = figures.method_styles([row.method for row in rows], reference)
     shown = _shown(groups, reference, magnitude)
-    return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps), words)
+    return make_page(Material(files, groups, shown, tables, reference, styles, examples, sweeps, pictures), words)
 
 
-def sweeps_page(sweeps: Sequence[FollowedSequence]) -> Report:
+def sweeps_page(sweeps: Sequence[FollowedSequence], *, pictures: bool = True) -> Report:
     """The page about sequences alone."""
     report = Report("Sweeps", f"{len(sweeps)} sequences that were followed. Not for clinical use.", contents=True)
-    add_sweeps(report, sweeps)
+    add_sweeps(report, sweeps, pictures=pictures)
     add_provenance(report, [], sweeps)
     return report
 
@@ -268,7 +269,7 @@ def _adaptation(report: Report, material: Material) -> None:
 
 
 def _sweeps(report: Report, material: Material) -> None:
-    add_sweeps(report, material.sweeps)
+    add_sweeps(report, material.sweeps, pictures=material.pictures)
 
 
 def _provenance(report: Report, material: Material) -> None:

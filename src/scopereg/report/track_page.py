@@ -1,32 +1,38 @@
-"""Track page: how a sequence was followed, as one HTML file with traces over time."""
+"""Track page: how a sequence was followed, as one HTML file with its frames, verdicts and traces over time."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
-from scopereg.evaluation.tables import NOTHING
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Volume
 from scopereg.provenance import provenance
 from scopereg.registration.reading import Recording, image_line
-from scopereg.registration.result import YES_NO
-from scopereg.registration.track import STATES, Step, compared, in_words, read_track
+from scopereg.registration.result import Assessment
+from scopereg.registration.track import STATES, Step, compared, in_words
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span
 from scopereg.report.page import Report
+from scopereg.report.palette import Look, look
+from scopereg.report.timeline import Shot, Timeline, light_of, path_picture, take_shots
 
 _MOST_ROWS = 1000
-_BANDS = {"found": "var(--c2)", "carried": "var(--c1)", "lost": "var(--bad)", "unreadable": "var(--none)"}
-_AXES = (("x", "var(--c0)"), ("y", "var(--c4)"), ("z", "var(--c3)"))
-_TRACKED, _ALONE = "var(--c0)", "var(--c3)"
+_BANDS = {
+    "found": ("var(--c2)", False),
+    "carried": ("var(--none)", True),
+    "lost": ("var(--bad)", True),
+    "unreadable": ("var(--line)", False),
+}
+_AXES = tuple(zip("xyz", (look(0), look(2), look(1)), strict=True))
+_ANGLES = tuple(zip(("rx", "ry", "rz"), (look(0), look(2), look(1)), strict=True))
+_TRACKED, _ALONE = look(0), look(1)
 
 
 def make_page(
@@ -41,9 +47,12 @@ def make_page(
         "itself. Carried poses have no picture behind them. Not for clinical use.",
     )
     report.cards(_cards(steps, recording))
-    report.notes(notes)
+    report.notes([*_calibrations(steps), *notes])
     if steps:
-        _add_traces(report, steps)
+        shots = take_shots(steps, lambda step: recording.frame(step.row), volume)
+        timeline = Timeline(steps, shots)
+        _add_frames(report, steps, timeline, shots, recording, volume)
+        _add_traces(report, steps, timeline)
     _add_bad(report, [step for step in steps if not step.is_placed], recording)
     _add_poses(report, steps)
     report.facts(provenance(device=device))
@@ -51,8 +60,12 @@ def make_page(
 
 
 def _cards(steps: Sequence[Step], recording: Recording) -> dict[str, str]:
+    """First how many may be relied on, then what became of the others."""
     counts = Counter(step.state for step in steps)
-    cards = {"frames done": f"{len(steps)} of {len(recording)}"}
+    cards = {}
+    if any(step.ok is not None for step in steps):
+        cards["frames that may be relied on"] = f"{sum(light_of(step) == 'green' for step in steps)} of {len(steps)}"
+    cards["frames done"] = f"{len(steps)} of {len(recording)}"
     cards |= {state: str(counts[state]) for state in STATES if counts[state]}
     expected = [step.expected_mm for step in steps if step.is_placed and math.isfinite(step.expected_mm)]
     if expected:
@@ -63,42 +76,82 @@ def _cards(steps: Sequence[Step], recording: Recording) -> dict[str, str]:
     return cards
 
 
-def _add_traces(report: Report, steps: Sequence[Step]) -> None:
+def _calibrations(steps: Sequence[Step]) -> list[str]:
+    """What verdicts rest on, once for each kind."""
+    told = dict.fromkeys(step.result.calibrated_on for step in steps if step.result is not None)
+    return [f"verdicts are calibrated on {words}" for words in told if words]
+
+
+def _add_frames(
+    report: Report,
+    steps: Sequence[Step],
+    timeline: Timeline,
+    shots: Sequence[Shot],
+    recording: Recording,
+    volume: Volume,
+) -> None:
+    report.heading(
+        "Frames and verdicts",
+        "The band is the verdict of each frame; what is INVALID was carried on by the motion, lost or could not be "
+        "read. In the charts below, the frame under the cursor is shown beside the volume cut where it lies.",
+    )
+    report.chart(timeline.figure())
+    if shots and any(step.pose is not None for step in steps):
+        report.subheading("Through the volume", "The way of the frames' middles; axes are those of the world, LPS.")
+        report.chart(path_picture(steps, shots, recording.frame(shots[0].row), volume))
+
+
+def _add_traces(report: Report, steps: Sequence[Step], timeline: Timeline) -> None:
     spans = state_spans(steps)
     errors = compared(steps)
     if errors:
         report.heading("Error against the tracker", "; ".join(f"{name}: {in_words(e)}" for name, e in errors.items()))
-        report.chart(error_trace(steps))
+        report.chart(error_trace(steps, timeline))
     report.heading(
-        "Poses", "Lines as tracked, dots as each frame was found by itself; all as differences to the median."
+        "Poses",
+        "Lines as tracked, dots as each frame was found by itself; all as differences to the median, in brackets.",
     )
-    for row, label in ((0, "translation, mm"), (3, "angle, degrees")):
-        curves = [curve for axis in range(3) for curve in _pose_curves(steps, row + axis, *_AXES[axis])]
-        report.chart(trace_chart(curves, spans, x_label="time, s", y_label=label))
+    for row, axes, label in ((0, _AXES, "translation, mm"), (3, _ANGLES, "angle, degrees")):
+        curves = [curve for axis in range(3) for curve in _pose_curves(steps, row + axis, *axes[axis])]
+        chart = trace_chart(curves, spans, x_label="time, s", y_label=label, x=timeline.x, over=timeline.over())
+        report.chart(chart)
     report.heading(
-        "Expected error", "The error to expect of each pose, and how far it is from the frame found by itself."
+        "Expected error",
+        "The error to expect of each pose, where the frame belongs to the volume, and how far it is from the frame "
+        "found by itself.",
     )
-    report.chart(expected_error_trace(steps))
+    report.chart(expected_error_trace(steps, timeline))
 
 
-def error_trace(steps: Sequence[Step]) -> str:
+def error_trace(steps: Sequence[Step], timeline: Timeline) -> str:
     """Errors against the tracker over time, frame by frame and tracked."""
     curves = [_curve("frame by frame", steps, "alone_error_mm", _ALONE), _curve("tracked", steps, "error_mm", _TRACKED)]
-    return _over_time(curves, state_spans(steps), "error, mm", mark=True)
+    return _over_time(curves, steps, timeline, "error, mm", mark=True)
 
 
-def expected_error_trace(steps: Sequence[Step]) -> str:
+def expected_error_trace(steps: Sequence[Step], timeline: Timeline) -> str:
     """The error to expect over time, and how far tracked poses are from the frames by themselves."""
     curves = [
         _curve("expected error", steps, "expected_mm", _TRACKED),
         _curve("away from itself", steps, "apart_mm", _ALONE),
     ]
-    return _over_time(curves, state_spans(steps), "mm")
+    return _over_time(curves, steps, timeline, "mm")
 
 
-def _over_time(curves: Sequence[Curve], spans: Sequence[Span], label: str, *, mark: bool = False) -> str:
+def _over_time(
+    curves: Sequence[Curve], steps: Sequence[Step], timeline: Timeline, label: str, *, mark: bool = False
+) -> str:
     level = (SUCCESS_MM, f"{SUCCESS_MM:g} mm") if mark else None
-    return trace_chart(curves, spans, x_label="time, s", y_label=label, mark=level, from_zero=True)
+    return trace_chart(
+        curves,
+        state_spans(steps),
+        x_label="time, s",
+        y_label=label,
+        mark=level,
+        from_zero=True,
+        x=timeline.x,
+        over=timeline.over(),
+    )
 
 
 def state_spans(steps: Sequence[Step]) -> list[Span]:
@@ -111,18 +164,18 @@ def state_spans(steps: Sequence[Step]) -> list[Span]:
         if step.state not in _BANDS or not math.isfinite(step.time_s):
             continue
         if spans and spans[-1].name == step.state and spans[-1].stop >= step.time_s - 1.5 * half:
-            spans[-1] = Span(step.state, spans[-1].start, step.time_s + half, _BANDS[step.state])
+            spans[-1] = replace(spans[-1], stop=step.time_s + half)
         else:
-            spans.append(Span(step.state, step.time_s - half, step.time_s + half, _BANDS[step.state]))
+            spans.append(Span(step.state, step.time_s - half, step.time_s + half, *_BANDS[step.state]))
     return spans
 
 
-def _curve(name: str, steps: Sequence[Step], number: str, colour: str) -> Curve:
+def _curve(name: str, steps: Sequence[Step], number: str, style: Look) -> Curve:
     known = [step for step in steps if math.isfinite(step.time_s)]
-    return Curve(name, [step.time_s for step in known], [getattr(step, number) for step in known], colour)
+    return Curve(name, [step.time_s for step in known], [getattr(step, number) for step in known], *style)
 
 
-def _pose_curves(steps: Sequence[Step], number: int, name: str, colour: str) -> list[Curve]:
+def _pose_curves(steps: Sequence[Step], number: int, name: str, style: Look) -> list[Curve]:
     """One of the six numbers, as tracked and of the frames by themselves."""
     known = [step for step in steps if math.isfinite(step.time_s)]
     times = [step.time_s for step in known]
@@ -130,12 +183,12 @@ def _pose_curves(steps: Sequence[Step], number: int, name: str, colour: str) -> 
     alone = np.array([_six(step.alone)[number] for step in known])
     every = np.r_[tracked, alone]
     if not np.isfinite(every).any():
-        return [Curve(name, times, tracked.tolist(), colour)]
+        return [Curve(name, times, tracked.tolist(), *style)]
     usual = float(np.nanmedian(tracked if np.isfinite(tracked).any() else alone))
     if number >= 3:  # angles go round
         tracked, alone = ((values - usual + 180) % 360 - 180 + usual for values in (tracked, alone))
-    line = Curve(f"{name} ({usual:+.1f})", times, (tracked - usual).tolist(), colour)
-    return [line, Curve(f"{name} by itself", times, (alone - usual).tolist(), colour, dots=True)]
+    line = Curve(f"{name} ({usual:+.1f})", times, (tracked - usual).tolist(), *style)
+    return [line, Curve(f"{name} by itself", times, (alone - usual).tolist(), *style, dots=True)]
 
 
 def _six(pose: Pose | None) -> np.ndarray:
@@ -156,77 +209,25 @@ def _add_poses(report: Report, steps: Sequence[Step]) -> None:
     if not placed:
         return
     report.heading("All poses", "Everything, with the frames by themselves, is in track.csv.")
-    columns = ["frame", "s", "state", "x mm", "y mm", "z mm", "rx deg", "ry deg", "rz deg", "expected mm", "ok"]
+    columns = [
+        "frame",
+        "s",
+        "state",
+        "x mm",
+        "y mm",
+        "z mm",
+        "rx °",
+        "ry °",
+        "rz °",
+        "expected mm",
+        "95 % below",
+        "verdict",
+    ]
     report.table(columns, [_pose_cells(step) for step in placed[:_MOST_ROWS]], style="tight")
 
 
 def _pose_cells(step: Step) -> list[str]:
-    expected = f"{step.expected_mm:.1f}" if math.isfinite(step.expected_mm) else ""
+    told = Assessment.of(step.result)
+    lengths = ("" if value is None else f"{value:.1f}" for value in (told.expected_mm, told.bound_mm))
     numbers = [f"{number:.2f}" for number in _six(step.pose)]
-    return [str(step.row), f"{step.time_s:.2f}", step.state, *numbers, expected, YES_NO[step.ok]]
-
-
-_COLUMNS = ("sweep", "frames", *STATES, "expected, median", "ok")
-_ERRORS = ("sweep", "way", "frames", "mean", "median", "largest", f"within {SUCCESS_MM:g} mm")
-
-
-class FollowedSequence(NamedTuple):
-    """A sequence that was followed."""
-
-    path: Path  # of its table
-    steps: list[Step]
-
-    @property
-    def name(self) -> str:
-        """The folder tells sweeps apart; the method is that of the first frame that has one."""
-        method = next((step.method for step in self.steps if step.method), "")
-        return f"{self.path.parent.name or self.path.name}" + (f" ({method})" if method else "")
-
-
-def read_followed(paths: Sequence[Path]) -> list[FollowedSequence]:
-    """Sequences from their tables."""
-    return [FollowedSequence(path, read_track(path)) for path in paths]
-
-
-def add_sweeps(report: Report, sweeps: Sequence[FollowedSequence]) -> None:
-    """Tables of all sweeps and traces of each; nothing where there are none."""
-    if not sweeps:
-        return
-    report.heading(
-        "Sweeps",
-        "Sequences that were followed (scopereg track). Each frame is found by itself and weighed against the motion "
-        "so far: followed where both agree, carried where the frame's own pose is unreliable, lost when that lasts. "
-        "Coloured bands are frames that were not simply followed.",
-    )
-    report.table(_COLUMNS, [_states(sweep) for sweep in sweeps], style="tight")
-    errors = [row for sweep in sweeps for row in _errors(sweep)]
-    if errors:
-        report.subheading("Errors against the tracker")
-        report.table(_ERRORS, errors, style="tight")
-    for sweep in sweeps:
-        report.subheading(sweep.name)
-        if compared(sweep.steps):
-            report.chart(error_trace(sweep.steps))
-        report.chart(expected_error_trace(sweep.steps))
-
-
-def _states(sweep: FollowedSequence) -> list[str]:
-    counts = Counter(step.state for step in sweep.steps)
-    expected = [step.expected_mm for step in sweep.steps if step.is_placed and math.isfinite(step.expected_mm)]
-    judged = [step.ok for step in sweep.steps if step.ok is not None]
-    return [
-        sweep.name,
-        str(len(sweep.steps)),
-        *(str(counts[state]) for state in STATES),
-        f"{median(expected):.2f} mm" if expected else NOTHING,
-        f"{100 * sum(judged) / len(judged):.0f} %" if judged else NOTHING,
-    ]
-
-
-def _errors(sweep: FollowedSequence) -> list[list[str]]:
-    rows = []
-    for way, errors in compared(sweep.steps).items():
-        near = sum(error <= SUCCESS_MM for error in errors)
-        lengths = [f"{value:.2f} mm" for value in (sum(errors) / len(errors), median(errors), max(errors))]
-        rows.append([sweep.name, way, str(len(errors)), *lengths, f"{100 * near / len(errors):.0f} %"])
-    return rows
+    return [str(step.row), f"{step.time_s:.2f}", step.state, *numbers, *lengths, told.state]

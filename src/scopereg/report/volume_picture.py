@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -98,19 +97,20 @@ class VolumePicture:
         corners = self._seen(plane.corners_mm)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
         dash = f' stroke-dasharray="{plane.dash}"' if plane.dash else ""
+        width = 1.3 if plane.pixels is None else 2
         image = [] if plane.pixels is None else [self._image(plane.pixels, corners[[0, 1, 3]])]
         return [
             *image,
-            f'<polygon points="{points}" fill="none" style="stroke:{plane.colour}" stroke-width="2"{dash}/>',
+            f'<polygon points="{points}" fill="none" style="stroke:{plane.colour}" stroke-width="{width}"{dash}/>',
         ]
 
     def _path(self, path: Sequence[Stop]) -> list[str]:
         places = self._seen(np.array([stop.place_mm for stop in path])) if path else np.empty((0, 2))
-        lines = [
-            f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" style="stroke:var(--dim)"/>'
-            for a, b in pairwise(places)
-        ]
-        return lines + [
+        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        look = 'fill="none" stroke-linejoin="round"'
+        back = f'<polyline points="{way}" {look} style="stroke:var(--back)" stroke-width="9" opacity="0.6"/>'
+        line = f'<polyline points="{way}" {look} style="stroke:var(--ink)"/>'
+        return ([back, line] if way else []) + [
             draw_marker(_MARKERS[stop.light], x, y, 3, LIGHTS[stop.light])
             for stop, (x, y) in zip(path, places, strict=True)
             if stop.light

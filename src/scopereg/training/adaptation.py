@@ -20,6 +20,7 @@ from scopereg.io.files import output_folder
 from scopereg.io.volumes import read_volume
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import save_changes
+from scopereg.progress import duration
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration import model as models
 from scopereg.registration.model import Registrar
@@ -33,7 +34,8 @@ from scopereg.registration.working_grid import (
     isotropic,
 )
 from scopereg.threads import watched
-from scopereg.training.display import Display, duration
+from scopereg.training.display import Display
+from scopereg.training.forecast import MORE_TIME
 from scopereg.training.loop import Loop, Standing
 from scopereg.training.parts import (
     check_network,
@@ -106,7 +108,7 @@ def adapt(
         model = replace(model, facts={**model.facts, "spacing_mm": settings.spacing_mm})
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
     check_content(volume)
-    with memory_in_words("adapt", lambda: _KEPT, _LESS_MEMORY), Display(quiet, "adapting") as display:
+    with memory_in_words("adapt", lambda: _KEPT, _LESS_MEMORY), Display(quiet, "adapting", MORE_TIME) as display:
         run = _Run(volume, model, settings, display, begin)
         ending = run.fit()
         return run.finish(output, ending)

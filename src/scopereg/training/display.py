@@ -7,7 +7,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scopereg.progress import say
+from scopereg.progress import duration, say
+from scopereg.training.forecast import INSTEAD, FirstSteps
 
 if TYPE_CHECKING:
     from scopereg.training.fitting import Training
@@ -30,12 +31,14 @@ class Running(Protocol):
 class Display(AbstractContextManager["Display"]):
     """What a run shows while it works."""
 
-    def __init__(self, quiet: bool = False, label: str = "training") -> None:
-        self.quiet, self.label = quiet, label
+    def __init__(self, quiet: bool = False, label: str = "training", instead: str = INSTEAD) -> None:
+        """`instead` is what to do where the first steps tell that the time is too short."""
+        self.quiet, self.label, self.instead = quiet, label, instead
         self._bar: Any = None
         self._task: Any = None
         self._shown = 0.0
         self._mark: tuple[int, float] | None = None
+        self._first_steps = FirstSteps()
 
     def __enter__(self) -> Display:
         if not self.quiet and sys.stderr.isatty():
@@ -57,6 +60,9 @@ class Display(AbstractContextManager["Display"]):
         now = time.monotonic()
         if self._mark is None:
             self._mark = module.state.step, now
+        found = self._first_steps.step(module.schedule, module.state.step, module.state.seconds)
+        if found is not None:
+            self.say(found.words(self.instead))
         if self._bar is None or now - self._shown < _SECONDS_BETWEEN_UPDATES:
             return
         self._shown = now
@@ -95,10 +101,3 @@ def summary_line(module: Training, frames_per_second: float) -> str:
         f"loss {state.loss:8.3f}  honest {state.metrics['honest_mean_mm']:.2f} mm  "
         f"paper {state.metrics['paper_mean_mm']:.2f} mm  {frames_per_second:.0f} frames/s{best}"
     )
-
-
-def duration(seconds: float) -> str:
-    """Hours, minutes and seconds as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
