@@ -64,6 +64,8 @@ def rows_of(patients: int, frames: int) -> Iterator[dict[str, str]]:
             for index, shown in enumerate(frames_of(anatomy, patient, volume, number, frames)):
                 for way, sought in ways.items():
                     found = sought.locate(shown.frame)
+                    said = f"{anatomy} {number}, {shown.kind}, {way}: {found.verdict} [{found.time_ms / 1e3:.0f} s]"
+                    say(f"{said} {apart_mm(shown.frame, found.pose, shown.truth):.1f} mm off")
                     yield {
                         "organ": anatomy,
                         "patient": str(number),
@@ -98,7 +100,7 @@ def frames_of(anatomy: str, patient: phantom.Phantom, volume: Volume, number: in
         other = phantom.create(organ, seed=FIRST_SEED + 1000 + number)
         drawn = sample_poses(count, NEAR, other.shape, generator)
         for image in other.acquire(*drawn, seed=number).images:
-            yield Shown(kind, Frame(image, other.spacing_mm))
+            yield Shown(kind, Frame(image, patient.spacing_mm))  # as large as the volume, whatever it shows
     yield Shown("noise", Frame(torch.rand(128, 128, generator=generator), patient.spacing_mm))
 
 
