@@ -41,8 +41,7 @@ class Job:
     """What is done to every frame, and what is written of it."""
 
     reading: Reading
-    method: str
-    refine: bool
+    method: str  # with all that follows, see `method.MethodName.persistent`
     start: Path | str | None
     world: Path | None
     device: str
@@ -53,6 +52,7 @@ class Job:
     resliced: str | None
     agreement: bool = False
     wide: bool = False
+    seconds: float | None = None  # after which a fallback begins nothing new
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -161,8 +161,8 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"refine": job.refine, "agreement": job.agreement, "wide": job.wide}
-    return Worker(Locator(volume, job.method, device=job.device, **how), start)
+    how = {"agreement": job.agreement, "wide": job.wide}
+    return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 
 @lru_cache(maxsize=1)
@@ -281,11 +281,12 @@ def diagnosed(job: Job, refused: Sequence[Row]) -> dict[Task, Row]:
         say(f"what is wrong is looked for in the first {MOST_FRAMES} of {len(refused)} frames that are not ok")
     rows = {}
     for row in refused[:MOST_FRAMES]:
-        locator = worker(job).locator
+        locator, start = worker(job)
         try:
             frame = cine_of(job.reading, row.task.path)[row.task.index]
             result = replace(row.found, frame=frame, volume=locator.volume)
-            rows[row.task] = _finish(job, row.task, frame, with_hints(locator, frame, result))
+            told = with_hints(locator, frame, result, start.of(frame, locator.volume))
+            rows[row.task] = _finish(job, row.task, frame, told)
         except Exception:  # what was found stays as it is
             continue
     return rows

@@ -122,30 +122,33 @@ class Tried(NamedTuple):
     likeness: float
 
 
-def with_hints(locator: Locator, frame: Frame, result: Result) -> Result:
+def with_hints(locator: Locator, frame: Frame, result: Result, start: Pose | None = None) -> Result:
     """The result with what is wrong, where it is not ok."""
-    return result if result.ok or result.hints else replace(result, hints=diagnose(locator, frame, result))
+    return result if result.ok or result.hints else replace(result, hints=diagnose(locator, frame, result, start))
 
 
-def diagnose(locator: Locator, frame: Frame, result: Result) -> tuple[str, ...]:
-    """What is wrong with a frame whose pose is not ok, in words; nothing for one that is, or where nothing is clear."""
+def diagnose(locator: Locator, frame: Frame, result: Result, start: Pose | None = None) -> tuple[str, ...]:
+    """What is wrong with a frame whose pose is not ok, in words; nothing for one that is, or where nothing is clear.
+
+    Alternatives are sought where the frame was: around its start, or the middle of the volume.
+    """
     if result.ok:
         return ()
     try:
         with timed("tried what may be wrong"), watched():
-            return _diagnosed(locator, frame, result)
+            return _diagnosed(locator, frame, result, start)
     except ScopeRegError:  # a place where the volume has nothing to compare with
         return ()
 
 
-def _diagnosed(locator: Locator, frame: Frame, result: Result) -> tuple[str, ...]:
+def _diagnosed(locator: Locator, frame: Frame, result: Result, start: Pose | None) -> tuple[str, ...]:
     ready = frame.for_registration()
     if words := without_structure(ready):
         return (words,)
     network = network_of(locator.prepared)
     if network is None:
         return _outside_words(frame, locator.volume, result.pose)
-    own, *others = try_alternatives(network, ready, result)
+    own, *others = try_alternatives(network, ready, result, start)
     best = clearest(own, others)
     if best is not None:
         return (best.words(frame),)
@@ -175,9 +178,9 @@ def network_of(prepared: Prepared) -> PreparedNetwork | None:
     return prepared
 
 
-def try_alternatives(network: PreparedNetwork, frame: Frame, result: Result) -> list[Tried]:
+def try_alternatives(network: PreparedNetwork, frame: Frame, result: Result, start: Pose | None = None) -> list[Tried]:
     """How alike the frame is as it is, first, and under each alternative. Grey values are in [0, 1]."""
-    place = _place_of(network, frame, result)
+    place = _place_of(network, frame, start)
     picture = _Pictures(frame, place.window)
     wanted = (AS_IT_IS, *alternatives_of(frame))
     located = _located(place.session, picture, wanted)
@@ -198,9 +201,8 @@ class _Place(NamedTuple):
     refiner: Refiner
 
 
-def _place_of(network: PreparedNetwork, frame: Frame, result: Result) -> _Place:
-    """Where the frame was sought: the middle of the volume, or around its start."""
-    led = result.seen_from if not network.wide else None
+def _place_of(network: PreparedNetwork, frame: Frame, led: Pose | None) -> _Place:
+    """The middle of the volume, or its part around a start."""
     sizes, field = network.model.sizes, FieldOfView.of(frame)
     key = (led, None if sizes is None else WorkingGrid.coarse(field, network.volume_for(frame).volume, sizes))
     known = _PLACES.get(network)

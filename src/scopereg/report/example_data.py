@@ -103,7 +103,7 @@ def _read(source: Source, group: Group, results: Path) -> Origin | None:
     kept = source.kept_beside(results)
     if kept is not None and (kept / MANIFEST).is_file():
         return StoredCases(open_set(kept, verify=False))  # each frame that is shown is checked
-    if not source.path or not Path(source.path).exists():
+    if not source.path or not (Path(source.path).is_dir() or Path(source.path).is_file()):
         return None
     return StoredCases(load_dataset(source.dataset, Path(source.path), size=source.size, skip_bad=source.skip_bad))
 
