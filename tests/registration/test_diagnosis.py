@@ -152,8 +152,8 @@ def test_a_batch_diagnoses_the_first_few(
 
 def test_only_what_stands_out_is_named() -> None:
     own = Tried(Alternative("as it is"), 0.4)
-    near, clear, weak = (Tried(Alternative("mirrored"), likeness) for likeness in (0.48, 0.52, 0.29))
-    rival = Tried(Alternative("upset"), 0.5)
+    near, clear, weak = (Tried(Alternative("mirrored"), likeness) for likeness in (0.5, 0.55, 0.34))
+    rival = Tried(Alternative("upset"), 0.53)
     assert clearest(own, [near]) is None
     assert clearest(own, [clear]) is clear.alternative
     assert clearest(own, [clear, rival]) is None

@@ -38,8 +38,8 @@ _FINER = (0.85, 0.925, 1.08, 1.16)  # sought last, around the best of them
 _ONE_AXIS = (0.8, 1.25)
 _SWAP = 1.03  # pixels less square than that may have their sides swapped
 
-_MARGIN = 0.1  # by which the likeness of an alternative is above that of the frame as it is
-_LEAST = 0.3  # likeness of an alternative that is named
+_MARGIN = 0.12  # by which the likeness of an alternative is above that of the frame as it is
+_LEAST = 0.35  # likeness of an alternative that is named
 _OTHERS = 0.04  # by which it is above that of all alternatives of other kinds
 _NOTHING = 0.3  # likeness below which nothing fits
 _OUTSIDE = 0.25  # share of the frame that lies outside of the volume and is worth a word
