@@ -46,6 +46,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let links lead to the page of a file where it has one, and else to the repository."""
     uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # of which it is the only page
     return LINK.sub(lambda found: _led(found, uri), markdown)
 
 
