@@ -6,7 +6,8 @@ import inspect
 from pathlib import Path
 
 from scopereg.cli import VERBS
-from scopereg.commands.help import EVERYWHERE, groups_of
+from scopereg.commands.groups import groups_of
+from scopereg.commands.help import EVERYWHERE
 from scopereg.options import Option
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -37,7 +38,7 @@ def page() -> str:
 
 def section(name: str, example: str, cls: type) -> list[str]:
     lines = [f"## scopereg {name}", "", inspect.cleandoc(cls.__doc__ or ""), "", "```", example, "```"]
-    for title, options in groups_of(cls).items():
+    for title, options in groups_of(name, cls).items():
         lines += ["", f"**{title}**", "", "| option | values | default | meaning |", "|---|---|---|---|"]
         lines += [row(option) for option in options]
     return [*lines, ""]

@@ -13,8 +13,10 @@ import pytest
 from scopereg import __version__, commands
 from scopereg.cli import VERBS, main, parse
 from scopereg.commands.demo import DemoOptions
+from scopereg.commands.groups import GROUPS, groups_of
 from scopereg.commands.train import TrainOptions
 from scopereg.errors import ScopeRegError
+from scopereg.options import options_of
 from scopereg.training.presets import PRESETS
 from scopereg.training.settings import TrainSettings
 
@@ -58,10 +60,38 @@ def test_help_of_a_verb_loads_no_torch_and_shows_every_option(verb: str, shown: 
     assert all(words in told for words in shown)
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("name", VERBS)
+def test_help_fits_the_terminal_and_shows_what_matters_first(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= min(width, 100)
+    assert "None" not in shown
+    assert "PosixPath" not in shown
+    options = options_of(VERBS[name].options)
+    for option in options:
+        assert (option.shown if option.positional else f"-{option.name}".replace("-no-", "-")) in shown.replace(
+            "--no-", "--"
+        ).replace("--[no-]", "--")
+    groups = groups_of(name, VERBS[name].options)
+    assert sum(map(len, groups.values())) == len(options)  # each once
+    flags = [option for option in options if not option.positional]
+    assert len(flags) <= 10 or 3 < len(groups["used most"]) <= 10
+
+
+def test_groups_name_options_that_there_are() -> None:
+    for name, groups in GROUPS.items():
+        fields = {option.field for option in options_of(VERBS[name].options)}
+        assert {field for named in groups.values() for field in named} <= fields, name
+
+
 def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
     own = {name: name.replace(" ", "_") for name in VERBS}
     assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
-    helpers = {"flags", "help", "output", "page", "parsing", "reading", "shared", "verbs"}
+    helpers = {"flags", "groups", "help", "output", "page", "parsing", "reading", "shared", "verbs"}
     assert {module.name for module in pkgutil.iter_modules(commands.__path__)} - helpers == set(own.values())
     assert all(is_dataclass(verb.options) and callable(verb.module.run) for verb in VERBS.values())
 

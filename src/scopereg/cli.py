@@ -96,7 +96,7 @@ def _run(verb: Verb, name: str, words: list[str]) -> int:
         from scopereg.commands.help import help_of
 
         wanted = [word for word in words if word not in _HELP]
-        print(help_of(f"scopereg {name}", verb.options, verb.example, _defaults(verb.options, wanted)))
+        print(help_of(name, verb.options, verb.example, _defaults(verb.options, wanted)))
         return 0
     let_threads_sleep()
     with naming_flags(verb.options):

@@ -44,7 +44,7 @@ def as_arguments(values: dict[str, Any], options: type[Any]) -> list[str]:
     for key, value in values.items():
         option = named(options, key)
         assert option is not None, key
-        if option.positional or (value is None and not option.may_be_none):
+        if option.positional or (value is None and (option.kind is bool or not option.may_be_none)):
             continue  # `option:` without a value is the default
         flag = "--" + key.replace("_", "-")
         if isinstance(value, bool):

@@ -89,21 +89,27 @@ def test_a_tracked_frame_is_placed_by_its_tracker(case: Case, tmp_path: Path) ->
     )
 
 
-def test_pictures_and_a_table_become_a_sequence_and_back(case: Case, tmp_path: Path) -> None:
+def test_pictures_and_a_table_become_a_sequence_and_back(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What users of PLUS ask for: frames and poses in one file."""
     frames, volume = case.folder / "frames", case.folder / "volume.nii.gz"
     words = ["--pixel-mm", "0.8213333", "--method", "start", "--no-report", "--device", "cpu"]
     assert main(["register", str(frames), str(volume), "-o", str(tmp_path / "out"), *words]) == 0
     table = tmp_path / "out" / "poses.csv"
-    assert convert(frames, tmp_path / "made.igs.mha", "--pixel-mm", "0.8213333", "--poses", table) == 0
+    words = ["--pixel-mm", "0.8213333", "--poses", table]
+    assert convert(frames, tmp_path / "made.igs.mha", *words) == 2
+    assert "give the frames per second: --rate" in capsys.readouterr().err  # no times are invented
+    assert convert(frames, tmp_path / "made.igs.mha", *words, "--rate", "20") == 0
     cine = io.read_cine(tmp_path / "made.igs.mha")
+    assert cine.times_s == pytest.approx([row / 20 for row in range(len(cine))])
     assert cine.spacing_mm == pytest.approx((0.8213333, 0.8213333))
     for row, frame in enumerate(cine):
         assert frame.pose is not None
         assert frame.pose.is_close(Pose.load(tmp_path / "out" / f"view{row}.tfm"), mm=1e-5, deg=1e-4)
         assert np.allclose(frame.numpy(), case.frames[row].numpy(), atol=0.003)
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-    assert convert(frames, tmp_path / "bad.igs.mha", "--pixel-mm", "1", "--poses", table) == 2
+    assert convert(frames, tmp_path / "bad.igs.mha", "--rate", "1", "--pixel-mm", "1", "--poses", table) == 2
     assert not (tmp_path / "bad.igs.mha").exists()
 
 

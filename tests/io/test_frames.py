@@ -125,6 +125,6 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"hello")
         with pytest.raises(ScopeRegError, match=name):
             read_frame(tmp_path / name, spacing_mm=1)
-    (tmp_path / "film.mp4").write_bytes(b"hello")
+    (tmp_path / "film.gif").write_bytes(b"hello")
     with pytest.raises(ScopeRegError, match="unknown kind of frame"):
-        read_frame(tmp_path / "film.mp4", spacing_mm=1)
+        read_frame(tmp_path / "film.gif", spacing_mm=1)

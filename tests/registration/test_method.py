@@ -72,7 +72,7 @@ def test_wrong_names_are_explained(wrong: str) -> None:
 def test_every_named_method_can_be_made(tmp_path: Path) -> None:
     assert tuple(PEERS) == methods.CLASSICAL
     assert {"identity", *PEERS, "echo", "universal"} <= set(methods.names())
-    assert set(methods.steps()) == {"refine", *PEERS}
+    assert set(methods.steps()) == {"refine", "fallback", *PEERS}
     path = save_network(create_network("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
     named = {str(path): "mine", f"{path}:2": "mine x2", f"{path}:wide": "mine wide", "start": "identity"}
     named |= {
@@ -122,7 +122,7 @@ def test_what_contradicts_itself_is_refused(echo: Registrar) -> None:
 def test_a_name_does_in_register_what_the_arguments_do(case: Case) -> None:
     frame = case.frames[1]
     by_name = scopereg.register(frame, case.volume, method="echo+refine", device="cpu")
-    by_argument = scopereg.register(frame, case.volume, method="echo", refine=True, device="cpu")
+    by_argument = scopereg.register(frame, case.volume, method="echo", fallback=False, device="cpu")
     assert by_name.pose.matrix.tolist() == by_argument.pose.matrix.tolist()
     assert (by_name.facts["signs"], by_name.verdict) == (by_argument.facts["signs"], by_argument.verdict)
     assert by_name.method == "echo network, refined"

@@ -13,7 +13,7 @@ import pytest
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.registration.result import Result
-from scopereg.registration.track import Step, is_track, read_track, write_track
+from scopereg.registration.track import Step, is_track, motion_check, read_track, write_track
 
 POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
 
@@ -71,3 +71,26 @@ def test_other_files_are_no_tracks(tmp_path: Path) -> None:
     (tmp_path / "track.csv").write_text(whole.replace("0.250000", "soon"))
     with pytest.raises(ScopeRegError, match="no whole table"):
         read_track(tmp_path / "track.csv")
+
+
+def moved_steps(mirrored: bool) -> list[Step]:
+    """A sweep through a volume, or through its mirror image; every fourth frame is carried, and anywhere."""
+    steps, mirror = [], np.diag([1.0, 1.0, -1.0 if mirrored else 1.0])
+    for row in range(16):
+        tracked = Pose.from_euler_deg([row / 2, -row / 3, 1], [0.2 * row, 5, 2.0 * row], "Image", "World")
+        found = Pose(mirror @ tracked.rotation @ mirror, mirror @ tracked.translation_mm, "Image", "Volume")
+        state = "carried" if row % 4 == 3 else "followed"
+        pose = POSE if state == "carried" else found
+        result = Result(pose, "echo network", 20.0, 0.5)
+        steps.append(Step(row, "a.mha", row, row / 10, state, "", result, tracked=tracked, centre_mm=(20.0, 30.0, 0.0)))
+    return steps
+
+
+def test_a_sweep_tells_a_mirrored_volume() -> None:
+    right, wrong = motion_check(moved_steps(mirrored=False)), motion_check(moved_steps(mirrored=True))
+    assert right is not None
+    assert wrong is not None
+    assert right.agrees
+    assert right.in_words.startswith("the poses found move as it says")
+    assert "mirrored through the plane" in wrong.in_words
+    assert motion_check(STEPS) is None  # no file tells poses

@@ -50,6 +50,8 @@ class ConvertOptions:
     """Volume that a pose belongs to: needed for .dcm, told in .json."""
     poses: Path | None = None
     """poses.csv of scopereg register, for a PLUS sequence."""
+    rate: float | None = None
+    """Frames per second of a PLUS sequence, where the file does not tell when its frames were taken, else instead."""
     index: int | None = None
     """Number of the frame in a cine or stack, or point in time of a volume, from 0."""
     pixel_mm: PixelSize = ()
@@ -88,6 +90,7 @@ def kind_of(source: Path, target: Path, options: ConvertOptions) -> Kind:
     from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
     from scopereg.io.frames import PICTURES
     from scopereg.io.metaimage import is_sequence
+    from scopereg.io.videos import VIDEOS
 
     name = source.name.lower()
     to_sequence = target.name.lower().endswith(SEQUENCE)
@@ -101,7 +104,7 @@ def kind_of(source: Path, target: Path, options: ConvertOptions) -> Kind:
         return "sequence"
     if is_sequence(source):
         return "sequence" if options.index is None else "frame"
-    if name.endswith((*PICTURES, ".npz")):
+    if name.endswith((*PICTURES, *VIDEOS, ".npz")):
         return "frame"
     return _kind_of_image(source, target, options)
 
@@ -223,7 +226,7 @@ def _cine_of(source: Path, options: ConvertOptions) -> Cine:
 def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> list[str]:
     """A cine or a folder of frames as a PLUS sequence, with the poses of a table or of the files."""
     from scopereg.io.plus_sequence import write_plus_sequence
-    from scopereg.registration.reading import find_files
+    from scopereg.registration.reading import find_files, frame_times
 
     files = [source]
     if source.is_dir():
@@ -236,10 +239,11 @@ def _convert_sequence(source: Path, target: Path, options: ConvertOptions) -> li
         for index in range(len(cine))
     ]
     poses = [frame.pose for frame in frames] if options.poses is None else _from_table(options.poses, names)
-    times = cines[0].times_s if len(cines) == 1 else None
+    stored = cines[0].times_s if len(cines) == 1 else (0.0,) if len(frames) == 1 else None
+    times, clock = frame_times(source, len(frames), stored, options.rate)
     write_plus_sequence(frames, poses, target, times_s=times)
     placed = sum(pose is not None for pose in poses)
-    return [f"{len(frames)} frames, {placed} of them with a pose", str(target)]
+    return [f"{len(frames)} frames, {placed} of them with a pose; times {clock}", str(target)]
 
 
 def _from_table(path: Path, names: Sequence[tuple[str, int]]) -> list[Pose | None]:

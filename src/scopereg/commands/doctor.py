@@ -24,6 +24,7 @@ EXTRAS = {
     "view": ("starlette", "uvicorn", "websockets"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "cluster": ("ray",),
+    "video": ("av",),
 }
 CORE = (
     *("torch", "numpy", "SimpleITK", "pydicom", "pillow", "zlib-ng", "safetensors", "jaxtyping", "rich"),

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from scopereg.commands.groups import groups_of
 from scopereg.options import Option, options_of
 
 _WIDEST, _NARROWEST = 100, 40
@@ -26,9 +27,9 @@ EVERYWHERE = {
 def help_of(verb: str, cls: type[Any], example: str, defaults: Any) -> str:
     """Usage, what the verb does, an example, and the options in groups."""
     width = max(min(shutil.get_terminal_size((80, 24)).columns, _WIDEST), _NARROWEST)
-    lines = [_usage(verb, cls, width), "", *_paragraphs(inspect.getdoc(cls) or "", width)]
+    lines = [_usage(f"scopereg {verb}", cls, width), "", *_paragraphs(inspect.getdoc(cls) or "", width)]
     lines += ["", "example:", *_folded(f"  {example}", width, "      ")]
-    for title, options in groups_of(cls).items():
+    for title, options in groups_of(verb, cls).items():
         lines += ["", f"{title}:"]
         for option in options:
             lines += _entry(_left(option), _sentence(option, getattr(defaults, option.field)), width)
@@ -36,20 +37,6 @@ def help_of(verb: str, cls: type[Any], example: str, defaults: Any) -> str:
     for left, sentence in EVERYWHERE.items():
         lines += _entry(left, sentence, width)
     return "\n".join(lines)
-
-
-def groups_of(cls: type[Any]) -> dict[str, list[Option]]:
-    """The options under the titles of the class's `GROUPS`; what it does not name stands last."""
-    groups: dict[str, tuple[str, ...]] = getattr(cls, "GROUPS", {})
-    by_field = {option.field: option for option in options_of(cls)}
-    places = [option for option in by_field.values() if option.positional]
-    found = {"what it works on": places} if places else {}
-    for title, names in groups.items():
-        found[title] = [by_field[name] for name in names]
-    named = {option.field for options in found.values() for option in options}
-    if rest := [option for option in by_field.values() if option.field not in named]:
-        found["more options" if groups else "options"] = rest
-    return found
 
 
 def _usage(verb: str, cls: type[Any], width: int) -> str:

@@ -21,11 +21,13 @@ from scopereg.commands.shared import (
     MaybeFile,
     PoseFormat,
     Positional,
+    Seconds,
     VolumeFile,
 )
 from scopereg.cores import usable_cores
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
+from scopereg.progress import listening
 from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from scopereg.io.cine import Cine
     from scopereg.registration.batch import Job, Row, Worker
     from scopereg.registration.reading import Reading
+    from scopereg.registration.result import Result
 
 _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
     "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
 }
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
+NOT_OK = 3  # status of a strict run where a pose may not be relied on
 _MOST_NAMED = 20  # frames that are not ok, one line each
 
 
@@ -48,7 +52,8 @@ class RegisterOptions(ImageReading):
 
     FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT
     is a folder and gets a transform for each frame, poses.csv, report.html and, for PLUS sequences, the sequence with
-    the poses found. Frames that fail are named; the status is then 1.
+    the poses found. Frames that fail are named; the status is then 1. What a network finds is refined and, where it is
+    not ok, sought in other ways, which may take a minute.
     """
 
     frame: Positional[Path | None] = None
@@ -57,11 +62,14 @@ class RegisterOptions(ImageReading):
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: AnyMethod = DEFAULT
-    refine: bool = False
-    """Polish what the method found by the similarity of frame and volume."""
+    refine: bool | None = None
+    """Polish what the method found by the similarity of frame and volume; networks are polished unless this says no."""
+    fallback: bool | None = None
+    """Try other searches for frames whose pose is not ok; by default wherever a network's poses are refined."""
+    seconds: Seconds = None
     agreement: Agreement = False
     wide: bool = False
-    """Look from many starts, for large volumes and frames farther off than in the training; best with --refine."""
+    """Look from many starts at once, for large volumes and frames farther off than in the training."""
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
     world: Path | None = None
@@ -80,11 +88,13 @@ class RegisterOptions(ImageReading):
     """Write report.html of a batch."""
     workers: int | None = None
     """Processes of a batch; by default one for each processor core, 8 at most, fewer for few frames, one on a GPU."""
+    strict: bool = False
+    """End with status 3 where a pose may not be relied on; else only what failed, status 1, counts."""
     device: Device = "auto"
 
 
 def run(options: RegisterOptions) -> int:
-    """The verb: one frame or a batch; 1 if frames of a batch failed."""
+    """The verb: one frame or a batch; 1 if frames of a batch failed, 3 if `strict` and any pose is not ok."""
     if options.frame is None or options.volume is None:
         raise ScopeRegError(
             "a frame and a volume are needed", where="scopereg register", fix="write scopereg register FRAME VOLUME"
@@ -132,19 +142,23 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     start = ready.start.of(frame, volume)
     notes = volume_notes(volume, ready.locator.notes, options)
     print_notes(console, [*reader_notes(frame), *notes])
-    result = ready.locator.locate(frame, start)
+    with listening(lambda line: console.print(f"        {line}")):
+        result = ready.locator.locate(frame, start)
     print_notes(console, result.notes)
-    console.print(str(result.pose))
-    console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
-    console.print(result.verdict)
-    if result.ok is False and start is None and ready.locator.might_look_wider:
-        console.print("If the frame may lie far from the middle of the volume: --wide --refine looks from more starts.")
+    print_result(console, result)
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     written = write_result(told, targets, options.convention)
     for path in written:
         console.print(f"{path}{_meaning(path, options)}")
     tell(image_to_volume=result.pose.matrix, **told.facts, files=written)
-    return 0
+    return NOT_OK if options.strict and not result.ok else 0
+
+
+def print_result(console: Console, result: Result) -> None:
+    """The pose, how it was found, and what to think of it."""
+    console.print(str(result.pose))
+    console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
+    console.print(result.verdict)
 
 
 def open_worker(job: Job) -> Worker:
@@ -195,11 +209,11 @@ def _check_ending(kind: str, name: str) -> None:
 
 def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
     from scopereg.registration.batch import Job
+    from scopereg.registration.method import parse
 
     return Job(
         reading,
-        options.method,
-        options.refine,
+        str(parse(options.method).persistent(refine=options.refine, fallback=options.fallback)),
         options.start,
         options.world,
         options.device,
@@ -210,6 +224,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.resliced,
         options.agreement,
         options.wide,
+        options.seconds,
     )
 
 
@@ -240,7 +255,7 @@ def _meaning(path: Path, options: RegisterOptions) -> str:
 
 def run_batch(options: RegisterOptions, job: Job) -> int:
     """Locate all frames, write everything, name what failed; 1 if anything did."""
-    from scopereg.registration.batch import PAGE, TABLE, forget, gather, in_chunks, locate_tasks, write_sequences
+    from scopereg.registration.batch import PAGE, TABLE, Tally, forget, gather, in_chunks, locate_tasks, write_sequences
     from scopereg.registration.reading import image_line
     from scopereg.report.batch_page import make_page
 
@@ -261,8 +276,11 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     if options.report:
         page = make_page(rows, ready.locator.volume, job, notes).save(job.folder / PAGE)
         console.print(f"report  {page}")
-    tell(folder=job.folder, frames=[_told(row) for row in rows])
-    return 1 if any(row.error for row in rows) else 0
+    tally = Tally.of(rows)
+    tell(folder=job.folder, tally=tally._asdict(), frames=[_told(row) for row in rows])
+    if tally.failed:
+        return 1
+    return NOT_OK if options.strict and tally.ok < tally.frames else 0
 
 
 def _told(row: Row) -> dict[str, Any]:

@@ -68,6 +68,10 @@ Agreement = Annotated[
     bool,
     arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),
 ]
+Seconds = Annotated[
+    float | None,
+    arg(help="Begin no other search for a frame after so many seconds; by default all are tried that may help."),
+]
 Protocol = Annotated[
     ProtocolName,
     arg(help="honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."),

@@ -163,7 +163,7 @@ def _follow(recording: Recording, tracker: Tracker, truth: Start | None, table: 
 
 def _finish(console: Console, recording: Recording, steps: Sequence[Step], targets: dict[str, Path]) -> None:
     """Write the sequence, say what was found."""
-    from scopereg.registration.track import STATES, compared, in_words
+    from scopereg.registration.track import STATES, compared, in_words, motion_check
 
     try:
         written = _write_sequence(recording, steps, targets["sequence"])
@@ -180,11 +180,16 @@ def _finish(console: Console, recording: Recording, steps: Sequence[Step], targe
         console.print(f"           {len(bad) - _MOST_NAMED} more, see {TABLE}")
     for name, errors in compared(steps).items():
         console.print(f"against the tracker, {name}: {in_words(errors)}")
+    motion = motion_check(steps)
+    if motion is not None:
+        console.print(f"against the tracker's motion: {motion.in_words}")
     files = [path for path in (targets["table"], written) if path is not None]
     for path in files:
         console.print(f"wrote   {path}")
     beside = {name: {"mean_mm": sum(each) / len(each), "frames": len(each)} for name, each in compared(steps).items()}
-    tell(frames=len(recording), done=len(steps), states=dict(counts), against_tracker=beside, files=files)
+    agrees = None if motion is None else {"agrees": motion.agrees, "words": motion.in_words}
+    tell(frames=len(recording), done=len(steps), states=dict(counts), files=files)
+    tell(against_tracker=beside, against_its_motion=agrees)
 
 
 def _write_sequence(recording: Recording, steps: Sequence[Step], path: Path) -> Path | None:

@@ -94,7 +94,7 @@ VERBS = {
     "report": Verb(
         "report:ReportOptions",
         "write one HTML page about results, with pictures",
-        "scopereg report out/evaluate out/track -o report.html --dataset echo",
+        "scopereg report out/evaluate out/track -o report.html",
     ),
     "train": Verb(
         "train:TrainOptions",

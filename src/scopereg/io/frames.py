@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from scopereg.io.plus_sequence import read_plus_cine
 from scopereg.io.read_image import ending_of, endings, read_with_header
 from scopereg.io.stored import StoredFrame, given_spacing_note
 from scopereg.io.sweeps import read_npz_sweep
+from scopereg.io.videos import VIDEOS, read_video
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 WORLD = "World"  # frame of reference of the places in an image's header
@@ -51,10 +53,10 @@ def read_cine(
 ) -> Cine:
     """All frames of a file, decoded when asked for.
 
-    `spacing_mm` (one number, or x and y) is needed for pictures (PNG, JPEG, BMP, TIFF) and wherever the file states
-    none; nothing is assumed. `region` chooses between several ultrasound regions of a DICOM image. `calibration` is for
-    PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other values stay. Frames of
-    pictures and DICOM have a mask without overlays, where any are found (`io.overlays`).
+    `spacing_mm` (one number, or x and y) is needed for pictures (PNG, JPEG, BMP, TIFF), for videos, and wherever the
+    file states none; nothing is assumed. `region` chooses between several ultrasound regions of a DICOM image.
+    `calibration` is for PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other
+    values stay. Frames of pictures and DICOM have a mask without overlays, where any are found (`io.overlays`).
     """
     path = Path(path)
     if not path.is_file():
@@ -65,6 +67,8 @@ def read_cine(
         return read_dicom_cine(path, spacing_mm=spacing_mm, region=region)
     if name.endswith(PICTURES):
         return _read_picture(path, spacing_mm)
+    if name.endswith(VIDEOS):
+        return _read_video(path, spacing_mm)
     if is_sequence(path):
         return read_plus_cine(path, calibration=calibration, spacing_mm=spacing_mm)
     if ending_of(path.name):
@@ -74,16 +78,31 @@ def read_cine(
     raise ScopeRegError(
         f"unknown kind of frame {path.suffix!r}",
         where=str(path),
-        fix=f"pass DICOM, {', '.join(PICTURES)}, a PLUS sequence (.igs.mha) or one of {', '.join(endings())}",
+        fix=f"pass DICOM, {', '.join(PICTURES)}, a PLUS sequence (.igs.mha), a video ({VIDEOS[0]} and its kin) "
+        f"or one of {', '.join(endings())}",
     )
 
 
 def _read_picture(path: Path, spacing_mm: float | Sequence[float] | None) -> Cine:
     """A picture. The dots per inch that it may state are those of a printer, not of the transducer."""
+    spacing = _given_pixel(path, spacing_mm, "a picture")
+    return _pictures(path, read_picture(path), spacing)
+
+
+def _read_video(path: Path, spacing_mm: float | Sequence[float] | None) -> Cine:
+    spacing = _given_pixel(path, spacing_mm, "a video")
+    pixels, times_s = read_video(path)
+    return replace(_pictures(path, pixels, spacing), times_s=times_s)
+
+
+def _given_pixel(path: Path, spacing_mm: float | Sequence[float] | None, kind: str) -> tuple[float, float]:
     if spacing_mm is None:
-        raise ScopeRegError("a picture does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
-    spacing = as_pair(spacing_mm, "read_frame(spacing_mm)")
-    pixels = read_picture(path)
+        raise ScopeRegError(f"{kind} does not say how large a pixel is", where=str(path), fix=_GIVE_IT)
+    return as_pair(spacing_mm, "read_frame(spacing_mm)")
+
+
+def _pictures(path: Path, pixels: npt.NDArray[Any], spacing: tuple[float, float]) -> Cine:
+    """Pixels (F, H, W), colours last, as frames."""
     colours = pixels.ndim == 4
     still = Stillness(len(pixels), lambda page: pixels[page], str(path), colours=colours)
 

@@ -206,7 +206,8 @@ def read_plus_cine(
         )
     lost = sequence.pose_faults(way) if way else {}
     tracked = [row for row in range(len(sequence)) if row not in lost] if way else []
-    rigid = _rigid(sequence, way, tracked, shape) if way else None
+    tells = way is not None and (bool(tracked) or way[0] in sequence.calibration.transforms)
+    rigid = _rigid(sequence, way, tracked, shape) if way and (tells or spacing_mm is None) else None
     spacing = _one_spacing(rigid, spacing_mm, str(path))
     poses: list[Pose | None] = [None] * len(sequence)
     if way and rigid and tracked:

@@ -40,8 +40,7 @@ class Job:
     """What is done to every frame, and what is written of it."""
 
     reading: Reading
-    method: str
-    refine: bool
+    method: str  # with all that follows, see `method.MethodName.persistent`
     start: Path | str | None
     world: Path | None
     device: str
@@ -52,6 +51,7 @@ class Job:
     resliced: str | None
     agreement: bool = False
     wide: bool = False
+    seconds: float | None = None  # after which a fallback begins nothing new
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -160,8 +160,8 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"refine": job.refine, "agreement": job.agreement, "wide": job.wide}
-    return Worker(Locator(volume, job.method, device=job.device, **how), start)
+    how = {"agreement": job.agreement, "wide": job.wide}
+    return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 
 @lru_cache(maxsize=1)

@@ -54,6 +54,11 @@ class Calibration:
         parts = [self.made_on, *self.made_on.get("parts", [])]
         return any("phantom_seeds" in part for part in parts)
 
+    @property
+    def words(self) -> str:
+        """What it was made on, such as "40 phantoms of each anatomy and 120 worlds"."""
+        return str(self.made_on.get("words") or self.made_on.get("dataset", ""))
+
     def judge(
         self, stage: Stage, features: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
     ) -> Verdict:

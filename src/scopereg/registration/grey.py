@@ -103,6 +103,10 @@ class GreyVolume:
         for level, volume in zip(self.options.levels, self.levels, strict=True):
             yield GreyComparison(volume, frames, seen, level, self.options)
 
+    def finest(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> GreyComparison:
+        """The last of the comparisons alone."""
+        return GreyComparison(self.levels[-1], frames, seen, self.options.levels[-1], self.options)
+
     def correlations(
         self, frames: Float[Tensor, "b h w"], poses: VoxelPoses, masks: Bool[Tensor, "b h w"] | None = None
     ) -> Float[Tensor, "b levels"]:

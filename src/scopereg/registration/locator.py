@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
+from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, unit_range
@@ -15,6 +16,8 @@ from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.settings import DEFAULT
+from scopereg.registration.similarity import Similarity
+from scopereg.registration.working_grid import isotropic
 from scopereg.threads import watched
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
@@ -38,14 +41,20 @@ class Locator:
         refine: bool = False,
         agreement: bool = False,
         wide: bool = False,
+        fallback: bool = False,
+        seconds: float | None = None,
         device: str = "auto",
     ) -> None:
+        """See `method.create`."""
         check_content(volume)
         self.volume = volume
+        how = {"wide": wide, "refine": refine, "agreement": agreement, "fallback": fallback}
+        unit = replace(volume, array=unit_range(volume.array))
         with timed(f"opened {getattr(method, 'name', method)}"):
-            self.method = create(method, device, wide=wide, refine=refine, agreement=agreement)
+            self.method = create(method, device, **how, seconds=seconds)
         with timed(f"prepared the volume for {self.method.name}"):
-            self.prepared = self.method.prepare(replace(volume, array=unit_range(volume.array)))
+            self.prepared = self.method.prepare(unit)
+            self._alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -105,7 +114,9 @@ class Locator:
         return None if refined is None else self._of(frame, refined)
 
     def _of(self, frame: Frame, result: Result) -> Result:
-        """The result with the images as they came."""
+        """The result with the images as they came, and how alike they are."""
+        if not self.prepared.measures:
+            result = self._alike.of(frame.for_registration(), result)
         return replace(result, frame=frame, volume=self.volume)
 
 

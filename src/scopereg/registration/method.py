@@ -1,11 +1,11 @@
 """Method: whatever finds frames in a volume, by one protocol and one grammar of names.
 
-    NAME[:wide|:2][+refine[=LIKENESS]|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
+    NAME[:wide|:2][+refine[=LIKENESS]|+fallback|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
 
 NAME is a model of the package, a .safetensors file, a classical method, or `identity` for no registration. Behind a
 network `:wide` looks from many starts and `:2` makes two passes, each of which sees the volume from where the one
 before found the frame. Every `+` goes on from the poses found so far; a refinement
-compares grey values, unless it names another likeness.
+compares grey values, unless it names another likeness. A fallback tries other ways where the pose is not ok.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.registration import model as models
+from scopereg.registration.fallback import FALLBACK, AgainWay, FallbackMethod, MakeWay, MethodWay, WiderWay
 from scopereg.registration.grey import GREY, make_grey
 from scopereg.registration.likeness import MakeLikeness
 from scopereg.registration.model import Registrar
@@ -56,8 +57,16 @@ _FIRSTS: dict[str, MakeMethod] = {
     IDENTITY: lambda device: Identity(),
     **{name: partial(lambda name, device: _classical(name), name) for name in CLASSICAL},
 }
+_WAYS: dict[str, MakeWay] = {  # what a fallback tries, in this order
+    "again": AgainWay.make,
+    "wide": WiderWay.make,
+    CLASSICAL[0]: lambda before, volume, device: MethodWay(
+        "mutual information", partial(_classical, CLASSICAL[0]), volume
+    ),
+}
 _STEPS: dict[str, MakeStep] = {
     REFINE: RefinedMethod,
+    FALLBACK: lambda before, device: FallbackMethod(before, device, _WAYS),
     **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
 }
 
@@ -76,6 +85,18 @@ def register_step(name: str, make: MakeStep) -> None:
     _STEPS[name] = make
 
 
+def register_fallback(name: str, make: MakeWay | None = None, *, words: str = "") -> None:
+    """Add what `+fallback` tries last: `make(before, volume, device)`, or the method of this name; see `fallback`."""
+    _check_new(name, _WAYS, "register_fallback(name)")
+
+    def by_name(before: Prepared, volume: Volume, device: str) -> MethodWay:
+        return MethodWay(words or name, lambda: create(name, device), volume)
+
+    if make is None:
+        parse(name)  # an error if nothing is called so
+    _WAYS[name] = make or by_name
+
+
 def register_likeness(name: str, make: MakeLikeness) -> None:
     """Add what a refinement may compare, as `+refine=NAME`: `make(device, far)`, see `registration.likeness`."""
     _check_new(name, _LIKENESSES, "register_likeness(name)")
@@ -90,6 +111,11 @@ def names() -> tuple[str, ...]:
 def steps() -> tuple[str, ...]:
     """What may follow any method behind a `+`."""
     return tuple(_STEPS)
+
+
+def fallbacks() -> tuple[str, ...]:
+    """What `+fallback` tries, in this order."""
+    return tuple(_WAYS)
 
 
 def likenesses() -> tuple[str, ...]:
@@ -116,18 +142,35 @@ class MethodName:
         return self.first != IDENTITY
 
     @property
-    def refines(self) -> bool:
-        """Whether it ends with a refinement."""
-        return bool(self.steps) and self.steps[-1].partition("=")[0] == REFINE
+    def falls_back(self) -> bool:
+        """Whether it tries other ways where its pose is not ok."""
+        return FALLBACK in self.steps
 
-    def also(self, *, wide: bool = False, refine: bool = False) -> MethodName:
+    @property
+    def refines(self) -> bool:
+        """Whether it ends with a refinement, a fallback aside."""
+        steps = [step for step in self.steps if step != FALLBACK]
+        return bool(steps) and steps[-1].partition("=")[0] == REFINE
+
+    def also(self, *, wide: bool = False, refine: bool = False, fallback: bool = False) -> MethodName:
         """The same with what arguments ask for beside the name; what the name says already is not done twice."""
         if wide and self.passes > 1:
             raise ScopeRegError(
                 f"{self} makes several passes", where="wide=", fix=f"use {self.first}, or leave wide= out"
             )
-        more = (REFINE,) if refine and not self.refines else ()
-        return replace(self, wide=self.wide or wide, steps=(*self.steps, *more))
+        steps = tuple(step for step in self.steps if step != FALLBACK)
+        steps += (REFINE,) if refine and not self.refines else ()
+        steps += (FALLBACK,) if fallback or self.falls_back else ()
+        return replace(self, wide=self.wide or wide, steps=steps)
+
+    def persistent(self, *, refine: bool | None = None, fallback: bool | None = None) -> MethodName:
+        """What `register` makes of it unless told otherwise: a network alone is refined and, then, falls back.
+
+        A name that says itself what follows is taken as it is, and so is a method that is no network.
+        """
+        alone = self.first not in _FIRSTS and not self.steps
+        refine = alone if refine is None else refine
+        return self.also(refine=refine, fallback=(alone and refine) if fallback is None else fallback)
 
 
 def parse(text: str) -> MethodName:
@@ -136,6 +179,8 @@ def parse(text: str) -> MethodName:
     while "+" in rest and _step_of(rest.rpartition("+")[2]) is not None:
         rest, _, step = rest.rpartition("+")
         behind.insert(0, step.removesuffix(f"={GREY}"))
+    if FALLBACK in behind[:-1]:
+        raise ScopeRegError(f"in {text!r} something follows {FALLBACK}", where="method=", fix=f"end with +{FALLBACK}")
     first, colon, way = rest.rpartition(":")
     if not colon or not re.fullmatch(rf"{_WIDE}|[1-9]", way):
         first, way = rest, ""
@@ -146,7 +191,8 @@ def parse(text: str) -> MethodName:
             where="method=",
             fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
             f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses"
-            + "".join(f", and so does +{step_name(likeness)}" for likeness in _LIKENESSES if likeness != GREY),
+            + "".join(f", and so does +{step_name(likeness)}" for likeness in _LIKENESSES if likeness != GREY)
+            + f"; +{FALLBACK} at the end tries other ways where a pose is not ok",
         )
     return MethodName(first, int(way) if way.isdigit() else 1, way == _WIDE, tuple(behind))
 
@@ -158,24 +204,28 @@ def create(
     wide: bool = False,
     refine: bool = False,
     agreement: bool = False,
+    fallback: bool = False,
+    seconds: float | None = None,
 ) -> Method:
-    """A method by its name or of a network; `wide` and `refine` say the same as `:wide` and `+refine`.
+    """A method by its name or of a network; `wide`, `refine` and `fallback` say the same as in the name.
 
-    `agreement` is for networks: they locate each frame under small changes too, for a surer verdict.
+    `agreement` is for networks: they locate each frame under small changes too, for a surer verdict. After `seconds` of
+    a frame a fallback begins nothing new.
     """
     if isinstance(method, str | Path):
-        name = parse(str(method)).also(wide=wide, refine=refine)
-        made = _first(name, device, agreement)
+        name = parse(str(method)).also(wide=wide, refine=refine, fallback=fallback)
+        made, fallback = _first(name, device, agreement), name.falls_back
         for step in name.steps:
             go_on = _step_of(step)
             assert go_on is not None, step
-            made = go_on(made, device)
-        return made
-    if isinstance(method, Registrar):
-        method = NetworkMethod(method, agreement=agreement, wide=wide)
-    elif wide:
-        raise _no_wide_search(method.name)
-    return RefinedMethod(method, device) if refine else method
+            made = made if step == FALLBACK else go_on(made, device)
+    else:
+        if isinstance(method, Registrar):
+            method = NetworkMethod(method, agreement=agreement, wide=wide)
+        elif wide:
+            raise _no_wide_search(method.name)
+        made = RefinedMethod(method, device) if refine else method
+    return FallbackMethod(made, device, _WAYS, seconds=seconds) if fallback else made
 
 
 def refined(before: Method, likeness: str = GREY, device: str = "auto") -> RefinedMethod:

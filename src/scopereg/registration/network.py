@@ -70,10 +70,10 @@ class PreparedNetwork(Prepared):
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
         self._volumes = PreparedVolumes(self.model, volume, agreement=method.agreement)
-        words = [_calibrated_on(self.model)]
+        words: list[str] = []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
-            words = [prepared.note, _unlike_training(self.model, prepared.window, self.wide), *words]
+            words = [prepared.note, _unlike_training(self.model, prepared.window, self.wide)]
         self.notes = tuple(text for text in words if text)
 
     def volume_for(self, frame: Frame) -> PreparedVolume:
@@ -109,6 +109,13 @@ class PreparedNetwork(Prepared):
         same.wide = False
         return same
 
+    def wider(self) -> PreparedNetwork | None:
+        if self.wide:
+            return None
+        same = copy.copy(self)
+        same.wide, same.might_look_wider = True, False
+        return same
+
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         """Whether a frame there lies within the offsets of the training, so that it is found from the middle."""
         sizes, ready = self.model.sizes, self.volume_for(frame)
@@ -142,7 +149,8 @@ class PreparedNetwork(Prepared):
         notes = list(_cut_note(frame, ready.window))
         if self.model.sizes is not None:
             notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, self.wide or led)) if text]
-        return replace(found, notes=(*found.notes, *notes))
+        known = self.model.calibration
+        return replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
 
 
 def _seen_again(ready: PreparedVolume, frame: Frame, result: Result, times: int) -> Result:
@@ -193,13 +201,6 @@ def _unlike_training(model: Registrar, volume: Volume, wide: bool) -> str:
     now, then = (" x ".join(map(str, shape)) for shape in (volume.shape, trained))
     advice = "a wide search looks all over it" if large and not wide else "expect less of it"
     return f"the network was trained on volumes of {then} voxels, this one has {now}: {advice}"
-
-
-def _calibrated_on(model: Registrar) -> str:
-    """A word where verdicts rest on phantoms: on real frames they promise too much."""
-    if model.calibration is None or not model.calibration.synthetic:
-        return ""
-    return "errors to expect were learnt on phantoms, real ones may be larger: see scopereg calibrate"
 
 
 def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from typing import Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, centre_pose
-from scopereg.registration.calibration import REFINED, Stage
+from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.result import Result
+from scopereg.registration.similarity import Similarity
 
 IDENTITY = "identity"
 Found = Result | ScopeRegError  # of one frame: the others of a batch may well be found
@@ -29,7 +30,10 @@ class Prepared(ABC):
     notes: tuple[str, ...] = ()  # what was done to the volume
     judges = False  # whether results carry a verdict
     refines = False  # whether the last step is a refinement
+    stage: Stage = NETWORK  # of the poses that it gives, for calibrations
     might_look_wider = False  # whether a wide search could be asked for and was not
+    alike: Similarity | None = None  # of the volume, where the method has prepared that anyway
+    measures = False  # whether results tell that similarity; else a locator measures it
     may_overlap = False  # whether threads may locate several frames at once, and gain by it
 
     @abstractmethod
@@ -39,6 +43,10 @@ class Prepared(ABC):
     def narrow(self) -> Prepared:
         """The same without a wide search."""
         return self
+
+    def wider(self) -> Prepared | None:
+        """The same with a wide search; None where it looks so already, or cannot."""
+        return None
 
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         """Whether a frame at the pose would be found without a start, as far as anybody knows."""

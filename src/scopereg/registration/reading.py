@@ -19,6 +19,7 @@ from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import endings
 from scopereg.io.stored import StoredFrame, StoredVolume
+from scopereg.io.videos import VIDEOS
 from scopereg.io.volumes import read_volume
 
 _DIRECTORY = "DICOMDIR"  # DICOM's own list of contents
@@ -53,7 +54,7 @@ class Reading(LeftOpen):
 
 def frame_endings() -> tuple[str, ...]:
     """Endings of files that may hold frames, longer ones first."""
-    return tuple(sorted({*PICTURES, *DICOM_ENDINGS, *endings()}, key=len, reverse=True))
+    return tuple(sorted({*PICTURES, *VIDEOS, *DICOM_ENDINGS, *endings()}, key=len, reverse=True))
 
 
 def find_files(folder: Path, left_out: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -162,15 +163,14 @@ def open_recording(
 
     Of the files in a folder those `left_out` are no frames. A folder with a single file is that file.
     """
-    if rate is not None and not 0 < rate < math.inf:
-        raise ScopeRegError(f"{rate:g} frames a second", where="rate=", fix="pass a positive number")
+    _check_rate(rate)
     if not source.exists():
         raise ScopeRegError("there is no such file or folder", where=str(source), fix="check the name")
     files = _in_order(find_files(source, left_out)[0]) if source.is_dir() else [source]
     if not files:
         raise ScopeRegError("it holds no file with frames", where=str(source), fix="pass the folder with the frames")
     cine = reading.open_cine(files[0]) if len(files) == 1 else None
-    times, clock = _times(source, cine.count if cine else len(files), cine.times_s if cine else None, rate)
+    times, clock = frame_times(source, cine.count if cine else len(files), cine.times_s if cine else None, rate)
     return Recording(source, reading, cine, tuple(files), times, clock)
 
 
@@ -184,9 +184,16 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=key)
 
 
-def _times(
+def _check_rate(rate: float | None) -> None:
+    if rate is not None and not 0 < rate < math.inf:
+        raise ScopeRegError(f"{rate:g} frames a second", where="rate=", fix="pass a positive number")
+
+
+def frame_times(
     source: Path, count: int, stored: tuple[float, ...] | None, rate: float | None
 ) -> tuple[tuple[float, ...], str]:
+    """Times of frames in seconds, and where they are from in words: `rate` a second, else as stored, else an error."""
+    _check_rate(rate)
     if rate is not None:
         instead = ", in place of those that the file holds" if stored is not None else ""
         return tuple(row / rate for row in range(count)), f"as given: {rate:g} frames a second{instead}"

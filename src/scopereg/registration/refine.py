@@ -23,10 +23,11 @@ from scopereg.geometry.steps import moved, solve_positive, step_between
 from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
 from scopereg.ops.replay import Replayed
 from scopereg.registration.calibration import REFINED, Stage, refined_by
-from scopereg.registration.grey import GREY, Grey, make_grey
+from scopereg.registration.grey import GREY, Grey, GreyVolume, make_grey
 from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.similarity import Similarity
 from scopereg.registration.working_grid import isotropic
 from scopereg.threads import look, watched
 
@@ -216,12 +217,22 @@ class PreparedRefinement(Prepared):
         self.volume, note = isotropic(volume)
         self.notes = tuple(dict.fromkeys((*before.notes, *((note,) if note else ()))))
         self.refiner = Refiner(self.volume.array.to(method.device), method.likeness)
+        grey = self.refiner.prepared
+        self.alike = Similarity(self.volume, method.device, grey) if isinstance(grey, GreyVolume) else None
         self.batch_size, self.worth_a_process = before.batch_size, before.worth_a_process
         self.judges, self.might_look_wider = before.can_judge(self.stage), before.might_look_wider
 
     def narrow(self) -> PreparedRefinement:
         same = copy.copy(self)
         same.before = self.before.narrow()
+        return same
+
+    def wider(self) -> PreparedRefinement | None:
+        wider = self.before.wider()
+        if wider is None:
+            return None
+        same = copy.copy(self)
+        same.before, same.might_look_wider = wider, False
         return same
 
     def reaches(self, frame: Frame, pose: Pose) -> bool:

@@ -13,6 +13,7 @@ from scopereg.io.stored import StoredFrame
 from scopereg.io.transforms import read_pose
 from scopereg.io.volumes import read_volume
 from scopereg.registration.locator import Locator
+from scopereg.registration.method import parse
 from scopereg.registration.reading import reader_notes
 from scopereg.registration.result import Result
 from scopereg.registration.settings import DEFAULT
@@ -80,23 +81,30 @@ def register(
     *,
     method: str = DEFAULT,
     start: Pose | Path | str | None = None,
-    refine: bool = False,
+    refine: bool | None = None,
+    fallback: bool | None = None,
+    seconds: float | None = None,
     agreement: bool = False,
     wide: bool = False,
     device: str = "auto",
 ) -> Result:
     """Find `ImageToVolume` of a frame in a volume; either may be a file. `.save("pose.tfm")` writes what it gives.
 
+    What a network finds is refined (`refine=False` leaves it) and, while it is not ok, sought in other ways: a wide
+    search, then mutual information, each seen again by the network and refined. That takes some seconds to a minute;
+    `fallback=False` leaves it out, and after `seconds` nothing new is begun. `notes` tell what was tried.
+
     `method` is a model of the package (`registration.model.names()`), the path of weights (.safetensors), simpleitk-mi,
-    simpleitk-ncc, elastix, or identity: no search; `:wide` and `+refine` behind it say the same as the arguments, and
-    more is in `registration.method`. `start` is a pose, a file with one, or "tracker", the place that the frame's own
-    file gives it; by default the middle of the volume. `refine` polishes what the method found. With `agreement` a
-    network also locates the frame under small changes, for a surer verdict; `wide` lets it look from several starts,
-    for frames farther off than it was trained for. For many frames in one volume make a `Locator`.
+    simpleitk-ncc, elastix, or identity: no search. These last are refined where `refine=True` asks for it. A name with
+    `+` says itself what follows, such as `universal+refine+fallback`, see `registration.method`. `start` is a pose, a
+    file with one, or "tracker", the place that the frame's own file gives it; by default the middle of the volume. With
+    `agreement` a network also locates the frame under small changes, for a surer verdict; with `wide` it looks from
+    several starts to begin with. For many frames in one volume make a `Locator`, which does no more than it is told.
     """
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
-    locator = Locator(volume, method, refine=refine, agreement=agreement, wide=wide, device=device)
+    name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
+    locator = Locator(volume, name, agreement=agreement, wide=wide, seconds=seconds, device=device)
     result = locator.locate(frame, Start.read(start).of(frame, volume))
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)

@@ -13,6 +13,8 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
 from scopereg.io.files import write_sheet
+from scopereg.io.stored import StoredFrame
+from scopereg.registration.against_tracker import MotionCheck, check_motion
 from scopereg.registration.reading import Recording, reason_of
 from scopereg.registration.register import Start
 from scopereg.registration.result import POSE, Result, apart_mm, pose_cells, pose_of_cells
@@ -44,6 +46,8 @@ class Step:
     apart_mm: float = math.nan  # between both poses
     error_mm: float = math.nan  # against the tracker's pose, where there is one
     alone_error_mm: float = math.nan
+    tracked: Pose | None = None  # where the frame's own file puts it, in the tracker's world
+    centre_mm: tuple[float, ...] = ()  # the middle of the frame in its own mm
 
     @property
     def pose(self) -> Pose | None:
@@ -113,7 +117,18 @@ def _step(base: Step, tracked: Tracked, frame: Frame, truth: Pose | None) -> Ste
         apart_mm=apart_mm(frame, result.pose, alone.pose if alone else None),
         error_mm=apart_mm(frame, result.pose, truth),
         alone_error_mm=apart_mm(frame, alone.pose if alone else None, truth),
+        tracked=frame.pose if isinstance(frame, StoredFrame) else None,
+        centre_mm=tuple(frame.centre_mm.tolist()),
     )
+
+
+def motion_check(steps: Sequence[Step]) -> MotionCheck | None:
+    """How what was found moves beside the poses that the files hold; None where they hold none, or nothing moved."""
+    both = [step for step in steps if step.is_placed and step.pose is not None and step.tracked is not None]
+    if not both:
+        return None
+    poses = [step.pose for step in both if step.pose is not None]
+    return check_motion(poses, [step.tracked for step in both if step.tracked is not None], both[0].centre_mm)
 
 
 def compared(steps: Sequence[Step]) -> dict[str, list[float]]:
@@ -159,9 +174,9 @@ def read_track(path: Path | str) -> list[Step]:
 def _from_row(row: dict[str, str]) -> Step:
     if row["state"] not in STATES:
         raise ValueError(f"state {row['state']!r}")
-    lengths = [float(row[name]) if row[name] else math.nan for name in _LENGTHS]
+    apart, error, alone_error = (float(row[name]) if row[name] else math.nan for name in _LENGTHS)
     place = (int(row["frame"]), row["file"], int(row["index"]), float(row["time_s"]), row["state"], row["reason"])
-    return Step(*place, Result.from_row(row), pose_of_cells(row, _ALONE), *lengths)
+    return Step(*place, Result.from_row(row), pose_of_cells(row, _ALONE), apart, error, alone_error)
 
 
 def _cells(step: Step) -> dict[str, str]:

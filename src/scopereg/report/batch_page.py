@@ -30,10 +30,9 @@ _WIDEST = 320  # pixels of a picture
 def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str]) -> Report:
     """Cards, failures, similarity along the frames, all poses, pictures, how it was made."""
     found = [row for row in rows if row.result is not None]
-    refined = " and refined" if job.refine else ""
     report = Report(
         f"{Tally.of(rows)}: frames in {job.reading.volume.name}",
-        f"By {job.method}{refined}. {image_line(volume)}. Poses are ImageToVolume in LPS mm: points of the frame, "
+        f"By {job.method}. {image_line(volume)}. Poses are ImageToVolume in LPS mm: points of the frame, "
         "counted from its first pixel, to points of the volume; angles are about x, y, z, R = Rz Ry Rx. Similarity is "
         "how alike frame and volume are at the pose, -1 to 1; it is no proof that a pose is right. Where a network is "
         "calibrated, the error to expect, a bound that 95 % of errors are below, and whether the pose is reliable "

@@ -122,19 +122,20 @@ def _charts(methods: Mapping[str, Judged], styles: Styles) -> list[str]:
 
 
 def _scatter(method: str, judged: Judged, style: Look) -> str:
-    """mTRE over the confidence with their rank correlation; what is not ok in another colour."""
+    """mTRE over the confidence with their rank correlation; what is not ok as red crosses."""
     found = rank_correlation(judged.confidence, judged.errors_mm)
     said = "no rank correlation: all alike" if math.isnan(found) else f"rank correlation {found:+.2f}"
     name = f"{method}: {len(judged.errors_mm)} frames, {said}"
-    parts, limit = [(name, np.ones_like(judged.ok), style.colour)], None
+    parts, limit = [(name, np.ones_like(judged.ok), style)], None
     if judged.is_calibrated:
-        doubted = "var(--bad)" if style.colour != "var(--c5)" else "var(--none)"
         counts = int(judged.ok.sum()), int((~judged.ok).sum())
-        parts = [(f"{name}; ok: {counts[0]}", judged.ok, style.colour), (f"not ok: {counts[1]}", ~judged.ok, doubted)]
+        doubted = Look("var(--bad)", marker="cross")
+        sure = style._replace(marker="circle")  # that of a method may be a cross too
+        parts = [(f"{name}; ok: {counts[0]}", judged.ok, sure), (f"not ok: {counts[1]}", ~judged.ok, doubted)]
         limit = (ENOUGH, f"ok from {ENOUGH:g}")
     clouds = [
-        Curve(words, judged.confidence[rows].clip(min=0).tolist(), judged.errors_mm[rows].tolist(), colour)
-        for words, rows, colour in parts
+        Curve(words, judged.confidence[rows].clip(min=0).tolist(), judged.errors_mm[rows].tolist(), *look)
+        for words, rows, look in parts
     ]
     x_label = "confidence" if judged.is_calibrated else "similarity"
     return scatter_chart(clouds, x_label=x_label, y_label="mTRE, mm (logarithmic)", mark=_MARK, limit=limit)

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scopereg.evaluation.tables import Table, TableBlock, cell_text
+from scopereg.evaluation.tables import Column, Table, TableBlock, cell_text
 from scopereg.io.files import write_text
 from scopereg.io.pictures import Pixels, data_uri
 from scopereg.registration.result import Light
@@ -234,8 +234,15 @@ def _block_lines(table: Table, block: TableBlock) -> list[str]:
         words = [escape(cell_text(cell, column)) for cell, column in zip(row, table.columns, strict=True)]
         words = [f"<b>{word}</b>" if (index, place) in best else word for place, word in enumerate(words)]
         look = "" if source == "results" else " class='published'"
-        lines.append(f"<tr{look}>{''.join(f'<td>{word}</td>' for word in words)}</tr>")
+        cells = zip(words, table.columns, strict=True)
+        marked = (f"<td{_mark(word, column)}>{word}</td>" for word, column in cells)
+        lines.append(f"<tr{look}>{''.join(marked)}</tr>")
     return lines
+
+
+def _mark(word: str, column: Column) -> str:
+    """Of a verdict in words, what is worse stands out."""
+    return " class='bad'" if column.key == "verdict" and word.startswith("worse") else ""
 
 
 def light_html(light: Light, text: str) -> str:

@@ -102,7 +102,8 @@ class PreparedClassical(Prepared):
 
     def _climb(self, frame: Frame, start: Pose | None) -> Found:
         try:
-            return self.peer.register(frame, self.volume, start, options=self.peer.options)
+            found = self.peer.register(frame, self.volume, start, options=self.peer.options)
+            return replace(found, features={"own_measure": found.similarity})
         except RegistrationError as error:
             error.start = start or centre_pose(frame, self.volume)
             return error

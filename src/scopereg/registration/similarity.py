@@ -1,0 +1,56 @@
+"""Similarity: how alike a frame and a volume are at a pose; the one quantity that results tell, whatever found them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from scopereg.geometry import Pose, VoxelPoses
+from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.ops.replay import Replayed
+from scopereg.registration.grey import GreyVolume, RefineOptions
+from scopereg.registration.likeness import NOTHING_SHARED
+from scopereg.registration.result import Result
+
+_USUAL = RefineOptions()
+FINEST = RefineOptions(levels=(_USUAL.levels[-1]._replace(iterations=0),))  # poses are compared, not moved
+
+
+class Similarity:
+    """The locally normalised correlation with one volume, -1 to 1: what a refinement by grey values ends with."""
+
+    def __init__(self, volume: Volume, device: torch.device, grey: GreyVolume | None = None) -> None:
+        """The volume is isotropic, in [0, 1]; `grey` is the same as a refinement prepared it, where there is one."""
+        self.volume, self.device = volume, device
+        self._grey = grey or GreyVolume(volume.array.to(device), FINEST)
+        self._replayed = Replayed(self._measure)
+
+    def at(self, frame: Frame, pose: Pose) -> float:
+        """Of a frame in [0, 1]; NaN where too little of it lies in the volume."""
+        fine = frame.resampled(self.volume.isotropic_spacing_mm)
+        where = pose_to_voxels(pose, fine, self.volume)
+        images = (fine.tissue, fine.seen, where.rotation, where.translation)
+        (found,) = self._replayed(*(part[None].to(self.device, torch.float32) for part in images))
+        value = float(found[0])
+        return value if value > NOTHING_SHARED else math.nan
+
+    def of(self, frame: Frame, result: Result) -> Result:
+        """A result with its similarity; where it has alternatives, the most alike of them all."""
+        places = [replace(one, similarity=self.at(frame, one.pose)) for one in (result, *result.alternatives)]
+        places.sort(key=lambda one: one.similarity if math.isfinite(one.similarity) else -math.inf, reverse=True)
+        return replace(places[0], alternatives=tuple(replace(one, alternatives=()) for one in places[1:]))
+
+    @torch.no_grad()
+    def _measure(
+        self,
+        frames: Float[Tensor, "b h w"],
+        seen: Float[Tensor, "b h w"],
+        rotation: Float[Tensor, "b 3 3"],
+        translation: Float[Tensor, "b 3"],
+    ) -> tuple[Tensor, ...]:
+        finest = self._grey.finest(frames, seen)
+        return (finest.similarity(VoxelPoses(rotation, translation)),)
