@@ -8,7 +8,7 @@ ARG BASE=python:3.11-slim
 FROM $BASE
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ARG EXTRAS=eval,cpu
+ARG EXTRAS=eval
 
 WORKDIR /data
 COPY pyproject.toml constraints.txt README.md LICENSE /src/

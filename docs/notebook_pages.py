@@ -23,7 +23,7 @@ def run_notebook(path: Path, folder: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     # `scopereg` in a cell is the one beside this Python; it draws no bars, which a page would show step by step.
-    told = {"PATH": beside, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "110"}
+    told = {"PATH": beside, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "92"}
     client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}})
     client.extra_arguments = ["--log-level=ERROR"]
     client.execute(env=os.environ | told)

@@ -47,7 +47,11 @@ def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["text", {"path": 3}, {"size": True}, {"shape": [1, 2]}, {"held_out": [5, -1]}, {"spacing_mm": 1e9}, [1]]
+    "told",
+    [
+        *("text", [1], {"path": 3}, {"size": True}, {"shape": [1, 2]}, {"held_out": [5, -1]}, {"spacing_mm": 1e9}),
+        *({"path": "\\\\host\\share"}, {"path": "//host/share"}, {"calibration": "\\\\host\\a.xml"}, {"path": "a\x00"}),
+    ],
 )
 def test_a_source_that_is_none_says_nothing(told: object) -> None:
     assert source_of({"source": told}) == Source()

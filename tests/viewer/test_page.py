@@ -41,7 +41,8 @@ def _results(volume: Volume) -> list[Result]:
     for angle, ok in ((0, True), (25, False), (-40, None)):
         turn = volume.direction @ Pose.from_euler_deg((angle, 10, 5), (0, 0, 0)).rotation
         pose = Pose(turn, volume.centre_mm - turn @ frame.centre_mm + [0.5, 0, -0.5])
-        trust = {"confidence": 0.9, "expected_mm": 1.25, "bound_mm": 2.5, "belongs": ok, "reason": "" if ok else "why"}
+        trust = {"confidence": 0.9, "expected_mm": 1.24, "bound_mm": 2.5, "belongs": ok, "reason": "" if ok else "why"}
+        trust |= {"calibrated_on": "30 phantoms", "hints": ("mirrored", "too large") if ok is False else ()}
         found.append(Result(pose, "by hand", 12.0, 0.5, ok=ok, frame=frame, volume=volume, **trust))  # type: ignore[arg-type]
     return found
 
@@ -52,7 +53,7 @@ def test_the_file_opens_from_the_disk_without_any_server(tab: Tab, tmp_path: Pat
     path = write_page(tmp_path / "results.html", results, names=["one", "two", "three"], volume="volume.nii.gz")
     tab.open(path.as_uri())
     assert tab.hosts == set()
-    lights = []
+    lights, told = [], []
     for row, result in enumerate(results):
         tab.until(f"scopereg.model.update.result === {row} && scopereg.model.placed")
         drawn(tab)
@@ -62,7 +63,15 @@ def test_the_file_opens_from_the_disk_without_any_server(tab: Tab, tmp_path: Pat
         assert (wanted > 0).mean() > 0.3
         assert np.abs(cut - wanted).max() <= 1.5
         lights.append((tab.ask("document.querySelector('#verdict').dataset.light"), tab.text("verdict-word")))
+        names = ("expected", "bound", "confidence", "reason", "hints", "basis")
+        told.append(tuple(tab.text(f"verdict-{name}") for name in names))
         tab.page.keyboard.press("ArrowRight")
+    basis = "calibrated on 30 phantoms"
+    assert told == [
+        ("1.2 mm", "2.5 mm", "0.90", "the pose is reliable", "", basis),
+        ("–", "–", "–", "why", "mirrored; too large", basis),
+        ("–", "–", "–", "not judged: why", "", basis),
+    ]
     assert lights == [("green", "Located"), ("red", "Rejected"), ("amber", "Not judged")]
     assert tab.text("volume-name") == "volume.nii.gz"
     assert tab.page.locator("#result option").all_inner_texts() == ["one", "two", "three"]

@@ -50,7 +50,8 @@ def source_of(facts: Mapping[str, Any]) -> Source:
     found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     if any(not _alike(value, getattr(usual, name)) for name, value in found.items()):
         return Source()
-    return Source(**found)
+    source = Source(**found)
+    return source if _is_here(source.path) and _is_here(source.calibration) else Source()
 
 
 def told_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +61,11 @@ def told_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         names = {key: Path(str(value)).name for key, value in told[KEY].items() if key in ("path", "calibration")}
         told[KEY] = {**told[KEY], **names}
     return told
+
+
+def _is_here(path: str) -> bool:
+    """Whether a file would be of this machine: to look for one elsewhere tells that machine of us."""
+    return not path.startswith(("//", "\\\\", "\\/", "/\\")) and "\x00" not in path
 
 
 def _alike(value: Any, usual: object) -> bool:

@@ -23,7 +23,7 @@ from scopereg.progress import announce
 from scopereg.registration.calibration import REFINED, Stage
 from scopereg.registration.confidence import ENOUGH
 from scopereg.registration.prepared import Found, Prepared
-from scopereg.registration.result import Result, apart_mm
+from scopereg.registration.result import NOT_JUDGED, Result, apart_mm
 from scopereg.registration.similarity import Similarity
 from scopereg.registration.working_grid import isotropic
 
@@ -208,8 +208,9 @@ class PreparedFallback(Prepared):
 def _unconfirmed(there: Result, again: Result | None, why: str) -> Result:
     """A place that is no more than told: it is not ok, and the frame may not even be one of the volume's."""
     belongs = False if again is not None and again.belongs is False else None
-    reason = "the network does not find the frame there" + (f": {why}" if why else "")
-    return replace(there, belongs=belongs, ok=False, reason=reason)
+    reason = "the network does not find the frame there" + (f": {why.removeprefix(NOT_JUDGED)}" if why else "")
+    basis = "" if again is None else again.calibrated_on
+    return replace(there, belongs=belongs, ok=False, reason=reason, calibrated_on=basis)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def _read(source: Source, group: Group, results: Path) -> Origin | None:
     kept = source.kept_beside(results)
     if kept is not None and (kept / MANIFEST).is_file():
         return StoredCases(open_set(kept, verify=False))  # each frame that is shown is checked
-    if not source.path or not Path(source.path).exists():
+    if not source.path or not (Path(source.path).is_dir() or Path(source.path).is_file()):
         return None
     with counting("reading volumes") as progress:
         return StoredCases(

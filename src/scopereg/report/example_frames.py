@@ -14,6 +14,7 @@ from scopereg.evaluation.metrics import ncc
 from scopereg.evaluation.results import POSE, START, FrameResult, Group, is_failure
 from scopereg.geometry import SUCCESS_MM, VoxelPoses, euler_deg_from_rotation, rotation_from_euler_deg, sample_slice
 from scopereg.io.pictures import grey_pixels, red_difference_pixels
+from scopereg.registration.result import Light
 from scopereg.report.example_data import OTHER_DATA, ExampleData
 from scopereg.report.page import Picture, Report
 
@@ -158,7 +159,15 @@ def add_strip(
             shown = torch.zeros_like(example.frame) if cut is None else cut
             pictures.append(_compared(f"{method}: {error_text(rows[method])}", shown, example.frame))
     pictures.append(_compared("truth", example.truth, example.frame))
-    report.strip(title, f"{some.case}, frame {some.frame}", pictures)
+    report.strip(title, f"{some.case}, frame {some.frame}", pictures, _told(some))
+
+
+def _told(row: FrameResult) -> tuple[Light, str] | None:
+    """What the method said of its pose; None where it gives no verdicts."""
+    if not row.ok:
+        return None
+    expected = "" if math.isnan(row.expected_mm) else f", expected {row.expected_mm:.1f} mm"
+    return ("green", f"said: ok{expected}") if row.ok == "yes" else ("amber", f"said: not ok{expected}")
 
 
 def error_text(row: FrameResult) -> str:

@@ -6,7 +6,7 @@ export class Verdict {
   constructor(root) {
     this.root = root;
     this.parts = {};
-    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "basis"]) {
+    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "hints", "basis"]) {
       this.parts[name] = root.querySelector(`#verdict-${name}`);
     }
     this.spoken = document.getElementById("spoken");
@@ -24,9 +24,8 @@ export class Verdict {
     this.write("bound", millimetres(update && update.bound_mm));
     this.write("confidence", share(update && update.confidence));
     this.write("truth", millimetres(update && update.error_mm));
-    const basis = update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "";
-    this.write("basis", basis);
-    this.parts.basis.hidden = !basis;
+    this.writeLine("hints", ((update && update.hints) || []).join("; "));
+    this.writeLine("basis", update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "");
     this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
     this.speak(light, stale ? word.replace(/\d+ s/, "some seconds") : word);
     return light;
@@ -35,6 +34,12 @@ export class Verdict {
   write(name, text) {
     const part = this.parts[name];
     if (part.textContent !== text) part.textContent = text;
+  }
+
+  // A line that is there only where it says something.
+  writeLine(name, text) {
+    this.write(name, text);
+    if (this.parts[name].hidden === Boolean(text)) this.parts[name].hidden = !text;
   }
 
   // Screen readers hear changes of the light, not every frame.
@@ -70,8 +75,7 @@ function lastWords(update) {
 }
 
 function reasonFor(update) {
-  const reason = update.reason || (update.light === "green" ? "the pose is reliable" : "");
-  return [reason, ...(update.hints || [])].filter(Boolean).join("; ");
+  return update.reason || (update.light === "green" ? "the pose is reliable" : "");
 }
 
 function millimetres(value) {
