@@ -1,6 +1,6 @@
 """Write the sweep of docs/track.md: a phantom patient, sixty tracked frames, two runs of which show nothing.
 
-Run from the repository root: python docs/make_track_example.py. `docs/make_page_pictures.py` makes docs/images/track.png of it.
+Run from the repository root: python docs/make_track_example.py; docs/make_page_pictures.py makes a picture of it.
 """
 
 from __future__ import annotations
