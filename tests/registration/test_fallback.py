@@ -196,6 +196,19 @@ def test_what_is_not_seen_from_there_is_no_more_than_told(scene: tuple[Frame, Vo
     assert "nothing there" in found.reason
 
 
+def test_a_stranger_stays_one_unless_the_frame_looks_like_the_volumes_elsewhere(scene: tuple[Frame, Volume]) -> None:
+    true = replace(at(0), pose=Pose.from_euler_deg((0, 0, 0), (0, 0, 16), "Image", "Volume"))
+    silent = replace(true, ok=None, reason="too far off")
+    found = sought(scene, Told(at(9, **STRANGE), {0.0: silent}), way_to(true))
+    assert found.pose.is_close(true.pose)  # the most alike of all
+    assert (found.ok, found.belongs, found.reason) == (False, False, "another patient")
+    doubted = replace(true, **BAD)
+    found = sought(scene, Told(at(9, **STRANGE), {0.0: doubted}), way_to(true))
+    assert (found.ok, found.belongs, found.reason) == (False, True, "too likely")
+    found = sought(scene, Told(at(9, **BAD), {0.0: silent}), way_to(true))
+    assert (found.ok, found.belongs) == (None, None)
+
+
 def test_a_way_that_fails_leaves_what_there_was(scene: tuple[Frame, Volume]) -> None:
     def broken(*_: Any) -> Any:
         class Way:

@@ -271,7 +271,16 @@ class Attempts:
         method = f"{best.result.method}, found by {best.by}" if best.by else best.result.method
         first = self.first.notes if isinstance(self.first, Result) else ()
         notes = tuple(dict.fromkeys((*first, *best.result.notes, self._note(best))))
-        return replace(best.result, method=method, time_ms=taken_ms, notes=notes, alternatives=others)
+        told = replace(best.result, method=method, time_ms=taken_ms, notes=notes, alternatives=others)
+        return told if told.ok else self._no_milder(told)
+
+    def _no_milder(self, told: Result) -> Result:
+        """A frame that looked like one of something else stays so unless it looks like the volume elsewhere."""
+        seen = [find.result for find in self.finds]
+        strange = next((result for result in seen if result.belongs is False), None)
+        if strange is None or told.belongs is False or any(result.belongs for result in seen):
+            return told
+        return replace(told, ok=False, belongs=False, reason=strange.reason)
 
     def _note(self, best: Find) -> str:
         before = f"{self.first.method}: {_in_short(self.first)}" if isinstance(self.first, Result) else self.first.what
