@@ -100,7 +100,8 @@ def frames_of(anatomy: str, patient: phantom.Phantom, volume: Volume, number: in
         other = phantom.create(organ, seed=FIRST_SEED + 1000 + number)
         drawn = sample_poses(count, NEAR, other.shape, generator)
         for image in other.acquire(*drawn, seed=number).images:
-            yield Shown(kind, Frame(image, patient.spacing_mm))  # as large as the volume, whatever it shows
+            # As large as the volume, whatever it shows.
+            yield Shown(kind, Frame(image, min(volume.extent_mm[:2]) / max(image.shape)))
     yield Shown("noise", Frame(torch.rand(128, 128, generator=generator), patient.spacing_mm))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,12 @@ from pathlib import Path
 import pytest
 
 import scopereg
-from scopereg import networks
+from scopereg import cli, networks
+from scopereg.commands.output import manner_of
+from scopereg.commands.parsing import parse_words
+from scopereg.commands.verbs import VERBS
 from scopereg.data.registry import ANATOMIES, DATASETS
+from scopereg.options import options_of
 from scopereg.registration import method
 from scopereg.training.presets import PRESETS
 from scopereg.training.settings import differences
@@ -130,6 +136,54 @@ def test_the_presets_on_the_training_page_are_the_presets() -> None:
     fast, paper = (PRESETS[name] for name in ("fast", "paper"))
     names = [name for name in differences(fast, paper) if name != "preset"]
     assert rows == [(n.replace("_", "-"), str(getattr(fast, n)), str(getattr(paper, n))) for n in names]
+
+
+def commands_of(text: str) -> list[str]:
+    """Command lines of scopereg in blocks and cells, without what follows a #."""
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+    lines = "".join(block for language, block in blocks if not language).replace("\\\n", " ").splitlines()
+    return [line.partition(" # ")[0].strip() for line in lines if line.strip().startswith("scopereg ")]
+
+
+def cells_of(notebook: Path) -> str:
+    sources = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
+    lines = "\n".join(sources).replace("\\\n", " ").splitlines()
+    return "".join(f"```\n{line.strip()[1:]}\n```\n" for line in lines if line.strip().startswith("!"))
+
+
+COMMANDS = {page: commands_of(page.read_text()) for page in PAGES if page.name != "CHANGELOG.md"}
+COMMANDS |= {path: commands_of(cells_of(path)) for path in ROOT.glob("notebooks/*.ipynb")}
+COMMANDS = {page: found for page, found in COMMANDS.items() if found}
+
+
+@pytest.mark.parametrize("page", COMMANDS, ids=[str(page.relative_to(ROOT)) for page in COMMANDS])
+def test_commands_in_the_docs_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their verbs, options and values, under the names that these have now; `...` stands for more."""
+    for command in COMMANDS[page]:
+        words = [word for word in shlex.split(re.sub(r"\{[^}]*\}", "1", command))[1:] if word != "..."]
+        _, words = manner_of(words)
+        name, rest = cli._find_verb(words)
+        assert name is not None, command
+        if "..." in command:
+            parse_words(VERBS[name].options, rest, name, lenient=True)
+        elif "--help" not in rest:
+            cli.parse(name, rest)
+        assert capsys.readouterr().err == "", command
+
+
+@pytest.mark.parametrize("page", COMMANDS, ids=[str(page.relative_to(ROOT)) for page in COMMANDS])
+def test_options_in_the_text_exist(page: Path) -> None:
+    """`--flag` between backticks is one of some verb, of every verb, of a script in benchmarks/, or 3D Slicer's."""
+    known = {f"--{option.name}" for verb in VERBS.values() for option in options_of(verb.options)}
+    known |= {f"--no-{option.name}" for verb in VERBS.values() for option in options_of(verb.options)}
+    known |= {alias for verb in VERBS.values() for option in options_of(verb.options) for alias in option.aliases}
+    scripts = "".join(script.read_text() for script in [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/live/*.py")])
+    known |= {"--additional-module-paths", *re.findall(r'add_argument\(\s*"(--[\w-]+)"', scripts)}
+    known |= {"--json", "--verbose", "--quiet", "--log", "--config", "--help", "--version"}
+    text = page.read_text()
+    spans = [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text) if re.match(r"scopereg |--", span)]
+    named = {flag for span in spans for flag in re.findall(r"(?:^|(?<= ))--[a-z][\w-]*", span)}
+    assert named - known == set()
 
 
 BLOCKS = [

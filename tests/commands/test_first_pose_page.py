@@ -15,7 +15,7 @@ import SimpleITK as sitk
 from scopereg.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-pose.md"
-BLOCKS = re.findall(r"```(py)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 COMMANDS = [shlex.split(line)[1:] for language, block in BLOCKS if not language for line in block.splitlines()]
 
 
@@ -52,5 +52,5 @@ def test_the_rest_of_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     for words in COMMANDS[2:]:
         assert main(words) == 0, words
     assert "<svg" in Path("look.html").read_text() or "canvas" in Path("look.html").read_text()
-    (block,) = [block for language, block in BLOCKS if language]
+    (block,) = [block for language, block in BLOCKS if language == "py"]
     exec(compile(block, "docs/first-pose.md", "exec"), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -385,3 +386,37 @@ def test_a_batch_hashes_its_volume_once_and_opens_its_sequence_once_for_frames_a
     assert hashed.count(tuple(volume.shape)) == 1
     assert opened.count(cine) <= 3  # to see what it is, to list its frames, and once for all of them and the page
     assert "volume at the pose" in (out / "report.html").read_text()
+
+
+def test_strict_makes_a_status_of_what_may_not_be_relied_on(case: Case, tmp_path: Path) -> None:
+    frame, volume = case.folder / "frame.dcm", case.folder / "volume.nii.gz"
+    unjudged = ["--method", "identity", "--strict"]
+    assert register(frame, volume, *unjudged) == 3
+    assert register(frame, volume, "--method", "identity") == 0
+    assert register(case.folder / "cine.dcm", volume, "-o", tmp_path / "out", *unjudged) == 3
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "bad.png").write_bytes(b"no picture")
+    assert register(tmp_path / "in", volume, "-o", tmp_path / "bad", *unjudged, "--pixel-mm", STEP) == 1
+
+
+def test_a_network_is_refined_unless_somebody_says_no(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [case.folder / "frame.dcm", case.folder / "volume.nii.gz", "--method", "echo"]
+    assert register(*words, "--no-fallback") == 0
+    assert "[echo network, refined, " in capsys.readouterr().out
+    assert register(*words, "--no-refine") == 0
+    assert "[echo network, " in capsys.readouterr().out
+
+
+def test_other_ways_are_announced_and_bounded_by_time(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Noise is nowhere in the volume: a second look is tried, and the rest takes longer than there is time."""
+    noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
+    (tmp_path / "noise.png").write_bytes(png_bytes(noise))
+    words = [tmp_path / "noise.png", case.folder / "volume.nii.gz", "--pixel-mm", STEP, "--method", "echo"]
+    assert register(*words, "--seconds", "0.01", "-o", tmp_path / "pose.json") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r", after \d+ s; a second look from there is tried", said)
+    assert "the wide search is tried" not in said
+    assert re.search(r"tried too: a second look from there \(\d+ s, then the time was up\)", said)
+    assert json.loads((tmp_path / "pose.json").read_text())["result"]["ok"] is False

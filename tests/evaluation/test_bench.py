@@ -360,3 +360,12 @@ def test_memory_and_stages_on_a_gpu(tmp_path: Path) -> None:
     assert {"copy of frame and pose", "copy of the volume"} <= {row["stage"] for row in rows}
     assert all(0 < float(row["measured_us"]) < 1e5 for row in rows)
     assert torch.cuda.memory_allocated() - before < 128 * 2**20  # nothing is left behind but workspaces
+
+
+def test_after_a_first_block_it_tells_how_long_all_will_take(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with bench.BenchProgress(10, [128, 256]) as show:
+        clock.now_s += 10 + 4  # ten seconds to make the rows, four for a block of each
+        show.first_block(4.0)
+        show.first_block(4.0)
+    # 30 seconds at 128 pixels, four times that at 256.
+    assert capsys.readouterr().err == "about 2:30 in all, stages aside\n"

@@ -157,7 +157,9 @@ def quick_export(quick_network: nn.Module, tmp_path_factory: pytest.TempPathFact
 def exported_before(quick_export: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """The command finds that network's export done, and opened."""
     done, model = quick_export
-    monkeypatch.setattr(export_file, "export_network", lambda _, __, path, ___: path.write_bytes(done.read_bytes()))
+    monkeypatch.setattr(
+        export_file, "export_network", lambda _, __, path, ___, recorded: path.write_bytes(done.read_bytes())
+    )
     monkeypatch.setattr(export_file, "open_model", lambda _: model)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -164,7 +165,7 @@ def test_a_place_is_seen_again_from_there_and_judged(scene: tuple[Frame, Volume]
     assert found.pose.is_close(right.pose)
     assert found.similarity > 0.99
     assert found.method == "told, found by a way"
-    assert found.notes[-1].startswith("told: not ok: another patient; tried too: a way (0 s): this pose was found by")
+    assert re.match(r"told: not ok: another patient; tried too: a way \(\d+ s\): this pose was found", found.notes[-1])
     assert found.confidence == pytest.approx(1 - 2 * 0.03)  # two places were tried
     assert told.asked == [None, 0.0]  # no second way is tried after one that is ok
     assert [one.ok for one in found.alternatives] == [False, False]  # the first, and the place as it was told
@@ -193,6 +194,19 @@ def test_what_is_not_seen_from_there_is_no_more_than_told(scene: tuple[Frame, Vo
     found = sought(scene, Told(at(9, **BAD)), way_to(true))
     assert found.ok is False
     assert "nothing there" in found.reason
+
+
+def test_a_stranger_stays_one_unless_the_frame_looks_like_the_volumes_elsewhere(scene: tuple[Frame, Volume]) -> None:
+    true = replace(at(0), pose=Pose.from_euler_deg((0, 0, 0), (0, 0, 16), "Image", "Volume"))
+    silent = replace(true, ok=None, reason="too far off")
+    found = sought(scene, Told(at(9, **STRANGE), {0.0: silent}), way_to(true))
+    assert found.pose.is_close(true.pose)  # the most alike of all
+    assert (found.ok, found.belongs, found.reason) == (False, False, "another patient")
+    doubted = replace(true, **BAD)
+    found = sought(scene, Told(at(9, **STRANGE), {0.0: doubted}), way_to(true))
+    assert (found.ok, found.belongs, found.reason) == (False, True, "too likely")
+    found = sought(scene, Told(at(9, **BAD), {0.0: silent}), way_to(true))
+    assert (found.ok, found.belongs) == (None, None)
 
 
 def test_a_way_that_fails_leaves_what_there_was(scene: tuple[Frame, Volume]) -> None:

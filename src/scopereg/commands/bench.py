@@ -11,7 +11,7 @@ from scopereg.commands.shared import Device, File, Methods, PrecisionName
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
-from scopereg.progress import say
+from scopereg.progress import duration, say
 
 if TYPE_CHECKING:
     from scopereg.evaluation.speed.bench import Bench
@@ -60,7 +60,9 @@ def run(options: BenchOptions) -> int:
     settings = [Setting(size, device, options.precision, options.seed) for size in dict.fromkeys(options.resolutions)]
     bench, ended_by = Bench(), ""
     steps = len(modes) * (1 + BLOCKS) + options.stages * len(staged(options.methods))
-    with BenchProgress(len(settings) * steps) as show:
+    least = len(settings) * len(modes) * options.seconds
+    say(f"{len(modes)} rows at {len(settings)} resolutions: {duration(least)} to measure, and their making besides")
+    with BenchProgress(len(settings) * steps, [setting.resolution for setting in settings]) as show:
         try:
             for setting in settings:
                 bench.measure(modes, setting, options.seconds, show)

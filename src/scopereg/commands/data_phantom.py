@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.progress import track
 
 from scopereg.commands.output import tell
 from scopereg.commands.shared import (
@@ -22,7 +21,7 @@ from scopereg.commands.shared import (
 )
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
-from scopereg.progress import is_hushed
+from scopereg.progress import counted
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def write_cases(output: Path, name: str, seeds: range, write: Callable[[Path, in
     """One folder for each seed, below the folder for all."""
     console = Console()
     folder = output_folder(output)
-    for seed in track(seeds, f"{name}s", console=console, transient=True, disable=is_hushed()):
+    for seed in counted(seeds, f"{name}s"):
         write(folder / f"{name}{seed:04d}", seed)
     console.print(f"{len(seeds)} {name}{'' if len(seeds) == 1 else 's'} in {folder}", soft_wrap=True)
     tell(folder=folder, cases=[f"{name}{seed:04d}" for seed in seeds])

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from scopereg.commands.output import tell
 from scopereg.commands.shared import AnatomyName, Device, Folder, ModelName, Protocol
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder, write_sheet, write_text
-from scopereg.progress import is_hushed
+from scopereg.progress import counted
 from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run(options: DemoOptions) -> int:
         raise ScopeRegError(f"{options.frames} frames", where="--frames", fix="ask for at least one")
     model = load(options.model, options.device)
     sweep = make_sweep(options)
-    outcomes = register_sweep(sweep, model, console)
+    outcomes = register_sweep(sweep, model)
     console.print(as_table(outcomes, f"{options.anatomy} phantom, {options.protocol} frames"))
     facts = provenance(
         seed=options.seed,
@@ -78,7 +77,7 @@ def _means(outcome: MethodRun) -> dict[str, float | int]:
     return dict(zip(names, outcome.means, strict=True)) | within
 
 
-def register_sweep(sweep: ProbeSweep, model: Registrar, console: Console) -> list[MethodRun]:
+def register_sweep(sweep: ProbeSweep, model: Registrar) -> list[MethodRun]:
     """Every frame by the network and by SimpleITK, as scopereg register does."""
     from scopereg.registration.locator import Locator
     from scopereg.report.demo_page import CLASSICAL, NETWORK, MethodRun
@@ -86,7 +85,7 @@ def register_sweep(sweep: ProbeSweep, model: Registrar, console: Console) -> lis
     locators = {NETWORK: Locator(sweep.volume, model), CLASSICAL: Locator(sweep.volume, "simpleitk-mi")}
     locators[NETWORK].locate(sweep.frames[0])  # the first call sets libraries up: it is not the time of a frame
     found: dict[str, list[Result]] = {name: [] for name in locators}
-    for frame in track(sweep.frames, "registering", console=console, transient=True, disable=is_hushed()):
+    for frame in counted(sweep.frames, "registering"):
         for name, locator in locators.items():
             found[name].append(locator.locate(frame))
     return [

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scopereg.commands.output import tell
 from scopereg.commands.shared import File, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import atomic_path
-from scopereg.progress import say
+from scopereg.progress import counting, say
 from scopereg.registration.settings import DEFAULT
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from scopereg.networks.export import Agreement
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,6 @@ def run(options: ExportOptions) -> int:
         CHECKED_BATCHES,
         FORMATS,
         PUBLISHED_SHAPE,
-        compare,
-        export_network,
         open_network,
     )
     from scopereg.provenance import provenance
@@ -55,11 +59,10 @@ def run(options: ExportOptions) -> int:
     network, facts = open_network(options.model)
     depth, height, width = options.shape or facts.get("shape") or PUBLISHED_SHAPE
     shape = (depth, height, width)
-    takes = " takes a minute or two" if path.suffix == ".onnx" else ""
+    takes = ": one to three minutes" if path.suffix == ".onnx" else ""
     say(f"exporting {options.model} for volumes of {' x '.join(map(str, shape))}{takes}")
     with atomic_path(path) as temporary:
-        export_network(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)})
-        agreement = compare(network, temporary, shape, options.seed)
+        agreement = _write(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)}, options.seed)
         if not (agreement.voxels <= options.tolerance and agreement.degrees <= options.tolerance):
             raise ScopeRegError(
                 f"the exported model differs by {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees",
@@ -72,3 +75,15 @@ def run(options: ExportOptions) -> int:
         f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
     )
     return 0
+
+
+def _write(network: nn.Module, shape: tuple[int, int, int], path: Path, facts: dict[str, Any], seed: int) -> Agreement:
+    """Record, write and check, which is told one by one."""
+    from scopereg.networks.export import compare, export_network
+
+    with counting("recorded, written, checked", even=False) as count:
+        export_network(network, shape, path, facts, recorded=lambda: count(1, 3))
+        count(2, 3)
+        agreement = compare(network, path, shape, seed)
+        count(3, 3)
+    return agreement

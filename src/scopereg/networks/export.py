@@ -72,9 +72,16 @@ def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
 
 @watched(steady=True)
 def export_network(
-    network: nn.Module, shape: tuple[int, int, int], path: Path, facts: dict[str, Any] | None = None
+    network: nn.Module,
+    shape: tuple[int, int, int],
+    path: Path,
+    facts: dict[str, Any] | None = None,
+    recorded: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write `network` for volumes of `shape` (D, H, W) and any batch size, with `facts` for `read_export`."""
+    """Write `network` for volumes of `shape` (D, H, W) and any batch size, with `facts` for `read_export`.
+
+    `recorded` is called when the network was recorded, and is to be written: the longer half of the time for ONNX.
+    """
     for library in ("onnx", "onnxscript") if path.name.endswith(".onnx") else ():
         _need(library)
     told = json.dumps({"format": FORMAT, "shape": shape, **CONVENTIONS, **(facts or {})})
@@ -84,6 +91,7 @@ def export_network(
     with torch.no_grad(), _no_source():
         program = torch.export.export(_Named(network).eval(), inputs, dynamic_shapes=shapes)
     _forget_source(program)
+    recorded()
     if path.name.endswith(".pt2"):
         torch.export.save(program, path, extra_files={FACTS: told})
         return

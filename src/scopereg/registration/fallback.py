@@ -252,7 +252,7 @@ class Attempts:
         """In words, how it stands."""
         if self.best is None:
             return "not found"
-        return f"{self.best.verdict} after {self.seconds:.0f} s"
+        return f"{_in_short(self.best)}, after {self.seconds:.0f} s"
 
     def add(self, by: str, results: Sequence[Result]) -> None:
         """What a way led to, judged as one of so many places; the same place once more is no new chance."""
@@ -271,13 +271,27 @@ class Attempts:
         method = f"{best.result.method}, found by {best.by}" if best.by else best.result.method
         first = self.first.notes if isinstance(self.first, Result) else ()
         notes = tuple(dict.fromkeys((*first, *best.result.notes, self._note(best))))
-        return replace(best.result, method=method, time_ms=taken_ms, notes=notes, alternatives=others)
+        told = replace(best.result, method=method, time_ms=taken_ms, notes=notes, alternatives=others)
+        return told if told.ok else self._no_milder(told)
+
+    def _no_milder(self, told: Result) -> Result:
+        """A frame that looked like one of something else stays so unless it looks like the volume elsewhere."""
+        seen = [find.result for find in self.finds]
+        strange = next((result for result in seen if result.belongs is False), None)
+        if strange is None or told.belongs is False or any(result.belongs for result in seen):
+            return told
+        return replace(told, ok=False, belongs=False, reason=strange.reason)
 
     def _note(self, best: Find) -> str:
-        before = f"{self.first.method}: {self.first.verdict}" if isinstance(self.first, Result) else self.first.what
+        before = f"{self.first.method}: {_in_short(self.first)}" if isinstance(self.first, Result) else self.first.what
         end = ", then the time was up" if self.stopped else ""
         taken = f"this pose was found by {best.by}" if best.by else "this pose is as good as any"
         return f"{before}; tried too: {', '.join(self.tried)} ({self.seconds:.0f} s{end}): {taken}"
+
+
+def _in_short(result: Result) -> str:
+    """The verdict without its numbers."""
+    return result.reason if result.ok is None else f"not ok: {result.reason}"
 
 
 def after_tries(result: Result, tries: int) -> Result:

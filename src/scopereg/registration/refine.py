@@ -219,6 +219,7 @@ class PreparedRefinement(Prepared):
         self.refiner = Refiner(self.volume.array.to(method.device), method.likeness)
         grey = self.refiner.prepared
         self.alike = Similarity(self.volume, method.device, grey) if isinstance(grey, GreyVolume) else None
+        self.measures = self.alike is not None  # grey values are what it climbs
         self.batch_size, self.worth_a_process = before.batch_size, before.worth_a_process
         self.judges, self.might_look_wider = before.can_judge(self.stage), before.might_look_wider
 
@@ -262,6 +263,7 @@ class PreparedRefinement(Prepared):
         except RegistrationError as error:
             if self.alone:
                 return error
+            found = found if self.alike is None else self.alike.of(frame, found)
             return replace(found, notes=(*found.notes, f"not refined: {error.what}"))
 
     def _best_refined(self, frame: Frame, found: Result) -> Result:

@@ -21,6 +21,7 @@ from scopereg.evaluation.real_protocol import sweep_case, sweep_examples
 from scopereg.evaluation.results import FrameResult, Group, ResultsFile
 from scopereg.evaluation.source import Source, source_of
 from scopereg.io.sweeps import read_sweep
+from scopereg.progress import counting
 
 OTHER_DATA = "pass the data that the results were made with, in the same version"
 
@@ -105,7 +106,12 @@ def _read(source: Source, group: Group, results: Path) -> Origin | None:
         return StoredCases(open_set(kept, verify=False))  # each frame that is shown is checked
     if not source.path or not (Path(source.path).is_dir() or Path(source.path).is_file()):
         return None
-    return StoredCases(load_dataset(source.dataset, Path(source.path), size=source.size, skip_bad=source.skip_bad))
+    with counting("reading volumes") as progress:
+        return StoredCases(
+            load_dataset(
+                source.dataset, Path(source.path), size=source.size, skip_bad=source.skip_bad, progress=progress
+            )
+        )
 
 
 class StoredCases:
@@ -174,4 +180,5 @@ def _load(files: Sequence[ResultsFile], names: Sequence[str], dataset: str | Non
     name = dataset or ("folder" if stored else names[0])
     shapes = [_data_facts(file.facts).get("shape") for file in files if file.rows and file.rows[0].dataset == name]
     size = next((shape[1] for shape in shapes if shape), 128)
-    return load_dataset(name, data, size=size, skip_bad=True)
+    with counting("reading volumes") as progress:
+        return load_dataset(name, data, size=size, skip_bad=True, progress=progress)

@@ -19,7 +19,7 @@ from scopereg.evaluation.cost import Cost
 from scopereg.evaluation.speed.floor import Ceilings, StageTime, measure_ceilings, stage_times, staged
 from scopereg.evaluation.speed.modes import FIRST, Mode, Runnable, Setting, cost_of, make_runnable
 from scopereg.evaluation.speed.rows import SpeedRow, row_line
-from scopereg.progress import say
+from scopereg.progress import duration, say
 from scopereg.threads import watched
 
 MIB = 2**20
@@ -249,7 +249,10 @@ class Bench:
         return [each.row(first.get(each.setting.resolution)) for each in tried]
 
     def _run_blocks(self, group: Sequence[TimedMode], seconds: float, show: BenchProgress) -> None:
+        begin = time.perf_counter()
         for block in range(BLOCKS):
+            if block == 1:
+                show.first_block(time.perf_counter() - begin)
             for each in group:
                 show.step(f"{each.mode.label}, {each.setting.resolution}")
                 if block < LEAST_BLOCKS or each.spent_s < seconds:
@@ -269,12 +272,14 @@ class Bench:
 class BenchProgress(AbstractContextManager["BenchProgress"]):
     """A bar on a terminal, a line per row elsewhere."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, resolutions: Sequence[int] = ()) -> None:
+        self.steps, self.resolutions = steps, resolutions
+        self._begin: float | None = None
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> BenchProgress:
+        self._begin = time.perf_counter()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -288,6 +293,18 @@ class BenchProgress(AbstractContextManager["BenchProgress"]):
     def __exit__(self, *error: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def first_block(self, seconds: float) -> None:
+        """When the first block of all rows is done, which took so long: tell how long all will take, once."""
+        if self._begin is None or not self.resolutions:
+            return
+        made_s, self._begin = time.perf_counter() - self._begin - seconds, None
+        # Making a row takes time by the pixel; so does measuring, where a call is longer than its share of time.
+        share = sum(max(1.0, (size / self.resolutions[0]) ** 2) for size in self.resolutions)
+        self._say(f"about {duration((made_s + BLOCKS * seconds) * share)} in all, stages aside")
+
+    def _say(self, line: str) -> None:
+        (say if self._bar is None else self._bar.console.print)(line)
 
     def step(self, words: str) -> None:
         if self._bar is not None:
