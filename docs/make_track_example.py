@@ -1,7 +1,6 @@
 """Write the sweep of docs/track.md: a phantom patient, sixty tracked frames, two runs of which show nothing.
 
-Run from the repository root: python docs/make_track_example.py. Then, for the page that docs/images/track.png shows:
-scopereg track out/track-example/sweep.igs.mha out/track-example/volume.nii.gz --tracker
+Run from the repository root: python docs/make_track_example.py; docs/make_page_pictures.py makes a picture of it.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ import torch
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume, centre_pose
-from scopereg.registration.result import Result
+from scopereg.registration.result import Assessment, Result
 from scopereg.registration.track import Step
 from scopereg.report.timeline import INVALID, Timeline, light_of, path_picture, take_shots
+from scopereg.report.words import brief, calibrations
 
 NAN = math.nan
 STATES = ["found", "followed", "followed", "carried", "lost", "unreadable", "found"]
@@ -36,7 +37,7 @@ def frame() -> Frame:
 @pytest.fixture(scope="module")
 def steps(volume: Volume, frame: Frame) -> list[Step]:
     pose = centre_pose(frame, volume)
-    result = Result(pose, "universal", 1.0, 0.5, expected_mm=1.0, bound_mm=2.0, confidence=0.9)
+    result = Result(pose, "universal", 1.0, 0.5)
     return [
         Step(
             row, "a.mha", row, row / 10, state, 'it looks "like" <nothing>',
@@ -113,3 +114,17 @@ def test_a_time_that_is_none_is_no_place(steps: list[Step], frame: Frame) -> Non
     odd = [*steps, replace(steps[0], row=9, time_s=NAN)]
     assert [shot.row for shot in take_shots(odd, lambda _: frame, None)][-1] == 6
     ET.fromstring(Timeline(odd, []).figure())
+
+
+def test_verdicts_are_told_briefly(steps: list[Step]) -> None:
+    result = steps[0].result
+    assert result is not None
+    sure = replace(result, expected_mm=1.0, bound_mm=2.0, confidence=0.9, calibrated_on="60 worlds")
+    assert brief(Assessment.of(sure)) == "Located: expected 1.0 mm, 95 % below 2.0 mm"
+    wrong = replace(result, ok=False, belongs=False, expected_mm=NAN, bound_mm=NAN, reason="little of it is found")
+    assert brief(Assessment.of(replace(wrong, hints=("fits better mirrored",)))) == (
+        "Rejected: little of it is found; fits better mirrored"
+    )
+    silent = replace(wrong, ok=None, belongs=None, reason="not judged: mine has no calibration")
+    assert brief(Assessment.of(silent)) == "Not judged: mine has no calibration"
+    assert calibrations([sure, sure, result]) == ["verdicts are calibrated on 60 worlds"]

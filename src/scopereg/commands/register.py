@@ -129,6 +129,7 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
 def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     """Register one frame, say what was found, write it. Places are checked before any work."""
     from scopereg.registration.batch import write_result
+    from scopereg.registration.diagnosis import with_hints
     from scopereg.registration.reading import image_line, reader_notes
 
     targets = _targets(options)
@@ -143,7 +144,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     notes = volume_notes(volume, ready.locator.notes, options)
     print_notes(console, [*reader_notes(frame), *notes])
     with listening(lambda line: console.print(f"        {line}")):
-        result = ready.locator.locate(frame, start)
+        result = with_hints(ready.locator, frame, ready.locator.locate(frame, start), start)
     print_notes(console, result.notes)
     print_result(console, result)
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))

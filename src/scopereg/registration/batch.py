@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from scopereg.io.placement import write_placed_frame, write_resliced
 from scopereg.io.plus_sequence import add_poses
 from scopereg.io.transforms import Convention
 from scopereg.progress import counting, say
+from scopereg.registration.diagnosis import MOST_FRAMES, with_hints
 from scopereg.registration.locator import Locator
 from scopereg.registration.reading import Reading, find_files, frame_endings, reader_notes, reason_of
 from scopereg.registration.register import Start
@@ -265,12 +266,30 @@ def locate_tasks(job: Job, chunks: Sequence[Sequence[Task]], bad: Sequence[Row],
                 rows.update(zip(chunk, found, strict=True))
                 done += len(chunk)
                 count(done, len(tasks))
+        rows.update(diagnosed(job, [row for row in ordered() if row.result is not None and not row.result.ok]))
     except BaseException:
         say(f"{done} of {len(tasks)} frames are done; their poses are in {job.folder}, {TABLE} tells which")
         raise
     finally:
         write_table(ordered(), job.folder / TABLE, job.ending)
     return ordered()
+
+
+def diagnosed(job: Job, refused: Sequence[Row]) -> dict[Task, Row]:
+    """The first few frames that are not ok, with what is wrong with them: to find out takes longer than to locate."""
+    if len(refused) > MOST_FRAMES:
+        say(f"what is wrong is looked for in the first {MOST_FRAMES} of {len(refused)} frames that are not ok")
+    rows = {}
+    for row in refused[:MOST_FRAMES]:
+        locator, start = worker(job)
+        try:
+            frame = cine_of(job.reading, row.task.path)[row.task.index]
+            result = replace(row.found, frame=frame, volume=locator.volume)
+            told = with_hints(locator, frame, result, start.of(frame, locator.volume))
+            rows[row.task] = _finish(job, row.task, frame, told)
+        except Exception:  # what was found stays as it is
+            continue
+    return rows
 
 
 def write_sequences(rows: Sequence[Row], job: Job) -> list[Path]:

@@ -12,6 +12,7 @@ from scopereg.io.frames import read_frame
 from scopereg.io.stored import StoredFrame
 from scopereg.io.transforms import read_pose
 from scopereg.io.volumes import read_volume
+from scopereg.registration.diagnosis import with_hints
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import parse
 from scopereg.registration.reading import reader_notes
@@ -105,6 +106,7 @@ def register(
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
     name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
     locator = Locator(volume, name, agreement=agreement, wide=wide, seconds=seconds, device=device)
-    result = locator.locate(frame, Start.read(start).of(frame, volume))
+    begin = Start.read(start).of(frame, volume)
+    result = with_hints(locator, frame, locator.locate(frame, begin), begin)
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)

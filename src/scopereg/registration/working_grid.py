@@ -142,7 +142,25 @@ class WorkingGrid:
     @classmethod
     def choose(cls, view: FieldOfView, volume: Volume, sizes: KnownSizes) -> WorkingGrid:
         """The grid for frames of this field of view in a volume, for a network that knows these sizes."""
-        spacing_mm, why = _choose_spacing_mm(view, volume, sizes)
+        return cls._of_spacing(view, volume, sizes, *_choose_spacing_mm(view, volume, sizes))
+
+    @classmethod
+    def coarse(cls, view: FieldOfView, volume: Volume, sizes: KnownSizes) -> WorkingGrid:
+        """The coarsest grid on which frames are still found well, several times faster than the best.
+
+        Frames may be turned, or have other proportions: windows are as wide and high as a square frame of their area.
+        """
+        usual_mm, _ = _choose_spacing_mm(view, volume, sizes)
+        enough = min(max(ENOUGH_VOXELS, sizes.frame_voxels[0]), sizes.frame_voxels[1])
+        square_mm = math.sqrt(view.width_mm * view.height_mm)
+        spacing_mm = max(usual_mm, square_mm / enough)
+        around = FieldOfView(max(view.width_mm, square_mm), max(view.height_mm, square_mm), view.pixel_mm)
+        return cls._of_spacing(around, volume, sizes, spacing_mm, "coarse")
+
+    @classmethod
+    def _of_spacing(
+        cls, view: FieldOfView, volume: Volume, sizes: KnownSizes, spacing_mm: float, why: str
+    ) -> WorkingGrid:
         fewest, most = sizes.frame_voxels
         height, width = (
             min(max(_in_cells(length / spacing_mm), _in_cells(fewest)), _in_cells(most))

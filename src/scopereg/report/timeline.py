@@ -30,6 +30,7 @@ from scopereg.report.drawing import (
 from scopereg.report.frame_pictures import cut_at, small
 from scopereg.report.palette import LIGHTS, SIGNS
 from scopereg.report.volume_picture import Plane, Stop, VolumePicture, plane_of
+from scopereg.report.words import brief
 
 _SHOTS, _THUMBNAILS = 30, 12  # frames under the cursor, and of these in the strip
 _WIDEST = 96  # pixels of a frame
@@ -92,7 +93,7 @@ def _shot(step: Step, frame: Frame, volume: Volume | None) -> Shot:
     shown = small(frame, widest=_WIDEST)
     light = light_of(step)
     told = Assessment.of(step.result) if step.is_placed else None
-    words = f"{told.word}. {told.text}" if told is not None else f"{INVALID}: {step.state}. {step.reason}"
+    words = brief(told) if told is not None else f"{INVALID}: {step.state}. {step.reason}"
     pixels, cut, plane = _few_greys(shown), None, None
     if step.pose is not None:
         plane = plane_of(frame, step.pose, None, _COLOURS[light])

@@ -22,6 +22,7 @@ from scopereg.report.drawing import Curve, Span
 from scopereg.report.page import Report
 from scopereg.report.palette import Look, look
 from scopereg.report.timeline import Shot, Timeline, light_of, path_picture, take_shots
+from scopereg.report.words import calibrations
 
 _MOST_ROWS = 1000
 _BANDS = {
@@ -47,7 +48,7 @@ def make_page(
         "itself. Carried poses have no picture behind them. Not for clinical use.",
     )
     report.cards(_cards(steps, recording))
-    report.notes([*_calibrations(steps), *notes])
+    report.notes([*calibrations(step.result for step in steps if step.result is not None), *notes])
     if steps:
         shots = take_shots(steps, lambda step: recording.frame(step.row), volume)
         timeline = Timeline(steps, shots)
@@ -74,12 +75,6 @@ def _cards(steps: Sequence[Step], recording: Recording) -> dict[str, str]:
     if times:
         cards["median time per frame"] = f"{median(times):.0f} ms"
     return cards
-
-
-def _calibrations(steps: Sequence[Step]) -> list[str]:
-    """What verdicts rest on, once for each kind."""
-    told = dict.fromkeys(step.result.calibrated_on for step in steps if step.result is not None)
-    return [f"verdicts are calibrated on {words}" for words in told if words]
 
 
 def _add_frames(
