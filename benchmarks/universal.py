@@ -6,29 +6,37 @@
     python benchmarks/universal.py --minutes 20 --start universal.safetensors --curriculum 0 -o out/more
     python benchmarks/universal.py --finish out/more/model.safetensors --blend universal.safetensors -o out/blended
 
+    python benchmarks/universal.py --network fine-stage --minutes 24 --sets out/gpu/quick -o out/fine
+
 The same as `scopereg train worlds`, for machines that have torch, numpy, safetensors and Lightning alone. The folder
-then holds what `scopereg train` leaves, universal.safetensors in half precision and curve.csv.
+then holds what `scopereg train` leaves, universal.safetensors (or universal.fine.safetensors) in half precision and
+curve.csv. The fine stage is measured from the poses that the shipped `universal` finds.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from quick_sets import append_curve, load_quick_sets, quick_errors, quick_summary
+from torch import Tensor, nn
 
 from scopereg.data.phantom.anatomy import ANATOMIES
 from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.store import MANIFEST, AcquiredFrames, VolumeSet, save_set
 from scopereg.data.worlds import WorldRanges
+from scopereg.geometry import VoxelPoses
+from scopereg.networks.fine import FineResult, FineStage
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.weights import load_network, read_facts, save_network
 from scopereg.training.fitting import MODEL, Machine, Training, train_worlds
@@ -39,20 +47,23 @@ from scopereg.training.settings import from_plain
 from scopereg.training.task import minutes_of
 from scopereg.training.worlds import WorldSource
 
-NAME, CURVE = "universal.safetensors", "curve.csv"
+NAMES = {"scope-reg": "universal.safetensors", "fine-stage": "universal.fine.safetensors"}
+CURVE = "curve.csv"
+SHIPPED_UNIVERSAL = Path(__file__).parents[1] / "src" / "scopereg" / "weights" / "universal.safetensors"
 BLEND = 0.6  # share of the trained weights in a blend with those that they were trained from
 LOOKS = 4  # of the shipped weights, one more than in training: frames far off need it, and the others lose nothing
 STATISTICS_BATCHES, STATISTICS_STREAM = 24, 1_000_000  # no process of a run draws from that stream
 SETTINGS = (
     *("minutes", "start", "curriculum", "norm", "depth_stride", "later_planes"),
-    *("batch", "learning_rate", "average", "seed", "validate_every"),
+    *("batch", "learning_rate", "average", "seed", "validate_every", "capture"),
 )
 PHANTOMS, PHANTOMS_AT_ONCE, PHANTOM_MAGNITUDE = 96, 6, 14.0  # patients of each anatomy; tests begin at seed 10,000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = preset("fast", dataset="worlds")
+    parser.add_argument("--network", choices=tuple(NAMES), default="scope-reg")
+    usual = preset("fast", parser.parse_known_args()[0].network, "worlds")
     parser.add_argument("--minutes", type=float, default=usual.minutes, help="length of the whole run")
     parser.add_argument("--finish", type=Path, default=None, help="only write these weights as they are shipped")
     parser.add_argument("--blend", type=Path, default=None, help="weights from before, to blend those to finish with")
@@ -67,13 +78,14 @@ def main() -> None:
     parser.add_argument("--average", type=float, default=usual.average)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--validate-every", type=int, default=usual.validate_every)
+    parser.add_argument("--capture", action=argparse.BooleanOptionalAction, default=usual.capture)
     parser.add_argument("--phantoms", type=Path, default=None, help="folder for phantoms to mix in; made if not there")
     parser.add_argument("--sets", type=Path, default=Path("out/zero_shot/quick"))
     parser.add_argument("-o", "--output", type=Path, default=Path("out/universal"))
     given = parser.parse_args()
     if given.finish is not None:
         given.output.mkdir(parents=True, exist_ok=True)
-        finish(given.finish, given.output / NAME, given.blend)
+        finish(given.finish, given.output / NAMES[given.network], given.blend)
         return
     phantoms = make_phantom_sets(given.phantoms) if given.phantoms is not None else None
     settings = replace(usual, phantoms=phantoms, **{name: getattr(given, name) for name in SETTINGS})
@@ -82,15 +94,38 @@ def main() -> None:
     sets = load_quick_sets(given.sets)
     before = minutes_of(given.start)
 
+    coarse = FromUniversal() if given.network == "fine-stage" else None
+
     def watch(module: Training) -> None:
-        errors = quick_errors(module.average, sets, module.device)
+        locate = None if coarse is None else coarse.locate(module.average)
+        errors = quick_errors(module.average, sets, module.device, locate=locate)
         minutes = before + module.state.seconds / 60
-        append_curve(given.output / CURVE, errors, "universal", module.state.step, f"{minutes:.2f}")
+        append_curve(given.output / CURVE, errors, given.network, module.state.step, f"{minutes:.2f}")
         print("  ".join(f"{name} {row['mean_mm']:.2f}" for name, row in quick_summary(errors).items()), flush=True)
 
     train_worlds(settings, given.output, Machine(), watch=watch)
     if (given.output / MODEL).is_file():
-        finish(given.output / MODEL, given.output / NAME)
+        finish(given.output / MODEL, given.output / NAMES[given.network])
+
+
+class FromUniversal:
+    """Poses that the shipped `universal` finds on the development sets, once, for a fine stage to go on from."""
+
+    def __init__(self) -> None:
+        self.found: dict[bytes, VoxelPoses] = {}
+
+    def locate(self, fine: nn.Module) -> Callable[[Tensor, Tensor], FineResult]:
+        """How frames are located by both together."""
+        assert isinstance(fine, FineStage)
+
+        def both(frames: Tensor, volumes: Tensor) -> FineResult:
+            key = hashlib.sha256(frames.cpu().numpy().tobytes()).digest()
+            if key not in self.found:
+                coarse = load_network(SHIPPED_UNIVERSAL, frames.device)(frames, volumes)
+                self.found[key] = VoxelPoses(coarse.rotation.float(), coarse.translation.float())
+            return fine(frames, volumes, self.found[key])
+
+        return both
 
 
 def finish(trained: Path, path: Path, before: Path | None = None) -> None:
@@ -100,6 +135,9 @@ def finish(trained: Path, path: Path, before: Path | None = None) -> None:
     weights `before` a run, those after it forget less of what they could do: see docs/experiments.md.
     """
     facts, network = read_facts(trained), load_network(trained)
+    if isinstance(network, FineStage):
+        save_network(network, path, name="fine-stage", facts=facts, dtype=torch.float16)
+        return
     assert isinstance(network, ScopeReg)
     network.looks = LOOKS
     if before is not None:
@@ -113,7 +151,7 @@ def finish(trained: Path, path: Path, before: Path | None = None) -> None:
 
 
 @torch.no_grad()
-def _blend(network: ScopeReg, before: torch.nn.Module) -> None:
+def _blend(network: ScopeReg, before: nn.Module) -> None:
     """Weights on the line between those of two networks."""
     earlier = before.state_dict()
     for name, weight in network.state_dict().items():

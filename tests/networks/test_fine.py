@@ -11,8 +11,10 @@ from torch import Tensor
 from scopereg.geometry import VoxelPoses, sample_poses, sample_slice
 from scopereg.geometry.steps import lever_voxels, moved
 from scopereg.networks import Batch
-from scopereg.networks.fine import FineStage, VolumeLevel, distance, objective, sample
+from scopereg.networks.anywhere import alike, places_loss, telling_loss
+from scopereg.networks.fine import FineStage, distance, objective
 from scopereg.networks.lattice import Lattice
+from scopereg.networks.pyramid import every_second, frame_places, read_table
 
 SHAPE, LARGER = (15, 22, 27), (16, 32, 32)
 
@@ -51,10 +53,10 @@ def test_equations_are_those_of_weighted_differences_of_features(scene: Scene) -
     network = fine_stage().eval()
     start = moved(scene.poses, torch.full((4, 6), 0.7), lever_voxels(*SHAPE[1:]))
     with torch.no_grad():
-        frame, volume = network.read(scene.frames)[1], network.encode(scene.volumes)[1]
+        frame, volume = network.read(scene.frames).levels[1], network.encode(scene.volumes).levels[1]
         found = network.normal(1, frame, volume, start)
         points = frame.points @ start.rotation.transpose(1, 2) + start.translation[:, None]
-        samples, inside = sample(volume, points)
+        samples, inside = read_table(volume.table, volume.lattice, points / volume.stride)
         count = frame.vectors.shape[2]
         apart = samples[..., :count] - frame.vectors
         agree = 1 / (1 + apart.square().sum(-1) * torch.exp(-2 * network.log_tolerance[1]))
@@ -75,7 +77,7 @@ def test_slopes_are_how_features_change_in_a_voxel(scene: Scene) -> None:
     """At cells, from cell to cell, both ways."""
     network = fine_stage().eval()
     with torch.no_grad():
-        level = network.encode(scene.volumes)[1]
+        level = network.encode(scene.volumes).levels[1]
     count = network.channels[1]
     vectors, slopes = level.table[..., :count], level.table[..., count + 1 :].unflatten(-1, (3, count))
     change = (vectors[:, 2:, 3, 4] - vectors[:, :-2, 3, 4]) / (2 * level.stride)
@@ -83,19 +85,83 @@ def test_slopes_are_how_features_change_in_a_voxel(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("cells", [(4, 5, 6), (1, 5, 6)])
-def test_gathering_reads_what_sampling_reads(cells: tuple[int, int, int]) -> None:
+def test_a_table_is_read_alike_with_and_without_gradients(cells: tuple[int, int, int]) -> None:
+    """As `grid_sample` reads it, values and gradients."""
     generator = torch.Generator().manual_seed(1)
-    table = torch.rand(2, *cells, 3, generator=generator)
+    table = torch.rand(2, *cells, 3, generator=generator, requires_grad=True)
     lattice = Lattice(cells, tuple((1 - n) / 2 for n in cells))
-    level = VolumeLevel(table, lattice, 2)
-    points = (torch.rand(4, 50, 3, generator=generator) - 0.5) * 2 * torch.tensor(cells[::-1]) * 1.3
+    spread = torch.tensor([n - 1.0 for n in cells[::-1]]) * 0.65
+    points = ((torch.rand(4, 50, 3, generator=generator) * 2 - 1) * spread).requires_grad_()
     with torch.no_grad():
-        gathered, inside = sample(level, points)
-    sampled, same = sample(level, points)  # gradients are asked for
+        gathered, inside = read_table(table, lattice, points)
+    rows, same = read_table(table, lattice, points)  # gradients are asked for
     assert torch.equal(inside, same)
-    assert 0 < inside.mean() < 1 or cells[0] == 1
+    assert 0 < inside.mean() < 1
+    last = torch.tensor([max(n - 1, 1) for n in cells[::-1]]) / 2
+    grid = (points / last).reshape(2, 100, 1, 1, 3)
+    sampled = torch.nn.functional.grid_sample(table.movedim(-1, 1), grid, align_corners=True)
+    sampled = sampled[..., 0, 0].transpose(1, 2).reshape(4, 50, 3)
     kept = inside[..., None].bool()
     torch.testing.assert_close(gathered * kept, sampled * kept)
+    torch.testing.assert_close(rows * kept, sampled * kept)
+    ours = torch.autograd.grad((rows * kept).square().sum(), (table, points))
+    theirs = torch.autograd.grad((sampled * kept).square().sum(), (table, points))
+    depth = slice(None) if cells[0] > 1 else slice(2)  # along one cell alone nothing changes
+    torch.testing.assert_close(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1][..., depth], theirs[1][..., depth])
+
+
+@pytest.mark.parametrize("size", [(22, 27), (16, 16)])
+def test_every_second_place_is_left_as_on_a_chessboard(size: tuple[int, int]) -> None:
+    device = torch.device("cpu")
+    points = frame_places(*size, 2, device)[every_second(*size, 2, device)]
+    apart = torch.cdist(points, points).fill_diagonal_(torch.inf)
+    torch.testing.assert_close(apart.min(1).values, torch.full((len(points),), 2 * 2**0.5))
+    assert abs(len(points) - len(frame_places(*size, 2, device)) / 2) <= 1
+
+
+def test_likeness_anywhere_is_a_mean_of_products_where_points_lie_inside(scene: Scene) -> None:
+    network = fine_stage().eval()
+    poses = VoxelPoses(*(part.repeat_interleave(2, 0) for part in scene.poses))
+    poses = VoxelPoses(
+        poses.rotation, poses.translation + torch.tensor([0.0, 0.0, 5.0]) * (torch.arange(8) % 2)[:, None]
+    )
+    with torch.no_grad():
+        frames, volumes = network.read(scene.frames).far, network.encode(scene.volumes).far
+        found = alike(frames, volumes, poses)
+        for row in range(8):
+            points = frames.points @ poses.rotation[row].T + poses.translation[row]
+            cells, inside = read_table(volumes.table[row // 4][None], volumes.lattice, points[None] / 8)
+            products = (cells[0] * frames.vectors[row // 2]).sum(1) * inside[0]
+            torch.testing.assert_close(found[row // 2, row % 2], (products * frames.weights[row // 2]).sum())
+
+
+def test_telling_losses_fall_where_features_tell_the_place() -> None:
+    """Of features that are the place itself: unit vectors that turn along each axis."""
+    torch.manual_seed(0)
+    network = FineStage().eval()
+    volumes = torch.rand(1, 48, 64, 64)
+    poses = VoxelPoses(torch.eye(3)[None], torch.tensor([[4.0, -6.0, 3.0]]))
+    with torch.no_grad():
+        frame, volume = network.read(torch.rand(1, 32, 32)).far, network.encode(volumes).far
+        places = volume.lattice.axes(torch.device("cpu"))
+        z, y, x = torch.meshgrid(*(8 * axis for axis in places), indexing="ij")
+        told = volume._replace(table=turning(torch.stack([x, y, z], -1))[None])
+        here = frame.points + poses.translation[0]
+        knowing = frame._replace(vectors=turning(here)[None])
+        misled = frame._replace(vectors=turning(here.flip(0))[None])
+        sharp = torch.tensor(100.0)
+        for loss in (
+            lambda frames: telling_loss(frames, told, poses, 13.0, sharp),
+            lambda frames: places_loss(frames, told, poses, sharp),
+        ):
+            assert float(loss(knowing)) < 0.2 * float(loss(misled))
+
+
+def turning(points: Tensor) -> Tensor:
+    """Vectors of unit length that turn with each coordinate, once in 80 voxels."""
+    angles = points * (2 * torch.pi / 80)
+    return torch.nn.functional.normalize(torch.cat([angles.sin(), angles.cos()], -1), dim=-1)
 
 
 def test_a_step_of_nothing_is_taken_where_nothing_is_seen() -> None:

@@ -1,9 +1,10 @@
 """Fine stage: learned features of frame and volume, brought to agreement by Levenberg-Marquardt on SE(3).
 
 Tokens of eight voxels tell a pose to about two voxels. From there a small convolutional pyramid describes both images
-by unit vectors and weights, at strides of 4 and of 2 voxels. The pose is moved until the features of the volume at the
+by unit vectors and weights, at strides of 8, 4 and 2 voxels. The pose is moved until the features of the volume at the
 frame's points equal those of the frame: a weighted least-squares problem in six numbers. The loss on the pose goes back
-through its steps, so that the features learn what to compare; no speckle need be shared.
+through its steps, so that the features learn what to compare; no speckle need be shared. A fourth set of features tells
+places of the volume apart, for a first look at all of it (`networks.anywhere`).
 """
 
 from __future__ import annotations
@@ -13,32 +14,33 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from scopereg.devices import full_precision
-from scopereg.geometry import VoxelPoses, centred_axis
+from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import lever_voxels, moved, solve_positive
+from scopereg.networks.anywhere import FarFrame, FarVolume, places_loss, telling_loss
 from scopereg.networks.lattice import Lattice, kept
-from scopereg.networks.passes import interpolate_by_gathering, place
+from scopereg.networks.passes import place
+from scopereg.networks.pyramid import (
+    STRIDES,
+    Pyramid,
+    every_second,
+    frame_places,
+    read_table,
+    seen_places,
+    volume_lattice,
+)
 from scopereg.networks.recipe import Batch, Recipe
 
-STRIDES = (4, 2)  # voxels between features, coarse to fine
-WIDTHS = (32, 64, 96)  # channels of the pyramid at strides of 2, 4 and 8 voxels
-_GROUPS = 8  # of channels that are normalised together
-_SEEN = 0.5  # share of the pixels around a point that must not be black
-_AROUND = 5  # pixels on a side
+_DENSE = 2  # voxels: where places lie so close, every second of them says as much as all
 _LONGEST = 2.0  # step in cells of a level
-_SPREAD = 4.0  # voxels, turns at the lever: starts in training lie so far off on every axis, at the most
+_SPREAD = 8.0  # voxels, turns at the lever: starts in training lie so far off on every axis, at the most
 _FLOOR = 0.05  # voxels: nearer poses hardly count in the loss
-
-
-class Features(NamedTuple):
-    """Images described at one stride, S channels of unit length and a weight of each place."""
-
-    vectors: Float[Tensor, "b s *places"]
-    logits: Float[Tensor, "b 1 *places"]  # of the weights
+_SOFT = 2.0  # voxels: distances beyond count less and less, so that what is nearly right becomes exact
+_TELLING, _PLACES = 0.5, 0.1  # weights of the losses that tell poses and places apart
+_SHARPEST = math.log(200.0)
 
 
 class VolumeLevel(NamedTuple):
@@ -59,6 +61,21 @@ class FrameLevel(NamedTuple):
     lever: float  # voxels, see `geometry.steps`
 
 
+class FineVolume(NamedTuple):
+    """All that depends on the volumes alone."""
+
+    levels: tuple[VolumeLevel, ...]
+    far: FarVolume
+
+
+class FineFrame(NamedTuple):
+    """All that depends on the frames alone."""
+
+    levels: tuple[FrameLevel, ...]
+    far: FarFrame
+    lever: float
+
+
 class FineResult(NamedTuple):
     """Poses, and how well the features agree there."""
 
@@ -77,45 +94,22 @@ class Normal(NamedTuple):
     residual: Float[Tensor, "b"]
 
 
-class Pyramid(nn.Module):
-    """Features of images of two or three axes at strides of 4 and 2, with context from a stride of 8."""
-
-    def __init__(self, axes: int, channels: Sequence[int]) -> None:
-        super().__init__()
-        self.axes = axes
-        fine, middle, coarse = WIDTHS
-        self.down2 = nn.Sequential(_block(axes, 1, fine, 2), _block(axes, fine, fine))
-        self.down4 = nn.Sequential(_block(axes, fine, middle, 2), _block(axes, middle, middle))
-        self.down8 = nn.Sequential(_block(axes, middle, coarse, 2), _block(axes, coarse, coarse))
-        self.join4, self.join2 = _convolution(axes, coarse, middle, 1), _convolution(axes, middle, fine, 1)
-        self.smooth4, self.smooth2 = _block(axes, middle, middle), _block(axes, fine, fine)
-        self.tell4 = _convolution(axes, middle, channels[0] + 1, 1)
-        self.tell2 = _convolution(axes, fine, channels[1] + 1, 1)
-
-    def forward(self, images: Float[Tensor, "b *places"]) -> tuple[Features, Features]:
-        """Of strides 4 and 2; the first feature lies on the first pixel."""
-        at2 = self.down2(images.unsqueeze(1))
-        at4 = self.down4(at2)
-        at4 = self.smooth4(at4 + _doubled(self.join4(self.down8(at4)), at4.shape[2:]))
-        at2 = self.smooth2(at2 + _doubled(self.join2(at4), at2.shape[2:]))
-        return _told(self.tell4(at4)), _told(self.tell2(at2))
-
-
 class FineStage(nn.Module):
     """Poses of frames (B, H, W) in volumes (V, D, H, W), B / V in a row for each, from starts a few voxels away.
 
     Alone it starts at the middle of the volume.
     """
 
-    def __init__(self, channels: Sequence[int] = (24, 16), steps: Sequence[int] = (4, 4)) -> None:
-        """`channels` of the features and `steps` taken with them, coarse to fine."""
+    def __init__(self, channels: Sequence[int] = (24, 24, 16), steps: Sequence[int] = (4, 3, 3), far: int = 32) -> None:
+        """`channels` of the features and `steps` taken with them, coarse to fine; `far` of those that tell places."""
         super().__init__()
         self.channels, self.steps = tuple(channels), tuple(steps)
-        self.frame_features, self.volume_features = Pyramid(2, self.channels), Pyramid(3, self.channels)
+        self.frame_features, self.volume_features = (Pyramid(axes, self.channels, far) for axes in (2, 3))
         levels = len(STRIDES)
         self.log_damping = nn.Parameter(torch.full((levels, 6), math.log(1e-2)))  # as a share of the curvature
         self.log_floor = nn.Parameter(torch.full((levels, 6), math.log(1e-5)))  # curvature where nothing is seen
         self.log_tolerance = nn.Parameter(torch.zeros(levels))  # distance of features that counts half
+        self.log_sharpness = nn.Parameter(torch.full((2,), math.log(20.0)))  # of telling poses and places apart
 
     def forward(
         self,
@@ -125,37 +119,50 @@ class FineStage(nn.Module):
     ) -> FineResult:
         return self.locate(slice, self.encode(volume), start or VoxelPoses.identity(len(slice), slice.device))
 
-    def encode(self, volumes: Float[Tensor, "v d h w"]) -> tuple[VolumeLevel, ...]:
-        """All that depends on the volumes alone."""
+    def encode(self, volumes: Float[Tensor, "v d h w"]) -> FineVolume:
+        told = self.volume_features(volumes)
         levels = []
-        for found, stride in zip(self.volume_features(volumes), STRIDES, strict=True):
-            vectors, logits = (part.float() for part in found)
+        for (vectors, logits), stride in zip(told.levels, STRIDES, strict=True):
             table = torch.cat([vectors, logits, *(_slopes(vectors, axis) / stride for axis in (4, 3, 2))], 1)
-            table = table.movedim(1, -1).contiguous()
-            levels.append(VolumeLevel(table, _lattice(volumes.shape[1:], vectors.shape[2:], stride), stride))
-        return tuple(levels)
+            lattice = volume_lattice(volumes.shape[1:], vectors.shape[2:], stride)
+            levels.append(VolumeLevel(table.movedim(1, -1).contiguous(), lattice, stride))
+        vectors, logits = told.far
+        return FineVolume(
+            tuple(levels),
+            FarVolume((vectors * torch.sigmoid(logits)).movedim(1, -1).contiguous(), levels[0].lattice),
+        )
 
-    def read(self, frames: Float[Tensor, "b h w"]) -> tuple[FrameLevel, ...]:
-        """All that depends on the frames alone."""
+    def read(self, frames: Float[Tensor, "b h w"]) -> FineFrame:
         height, width = frames.shape[1:]
         lever = lever_voxels(height, width)
-        seen = F.avg_pool2d((frames > 0).float().unsqueeze(1), _AROUND, 1, _AROUND // 2)[:, 0] > _SEEN
+        told = self.frame_features(frames)
         levels = []
-        for found, stride in zip(self.frame_features(frames), STRIDES, strict=True):
-            vectors, logits = (part.float() for part in found)
-            weights = torch.sigmoid(logits[:, 0]) * seen[:, ::stride, ::stride]
-            points = kept(_frame_points, height, width, stride, frames.device)
+        for (vectors, logits), stride in zip(told.levels, STRIDES, strict=True):
+            weights = torch.sigmoid(logits[:, 0].flatten(1)) * seen_places(frames, stride)
+            points = frame_places(height, width, stride, frames.device)
             moves = kept(_moves, height, width, stride, frames.device)
-            levels.append(FrameLevel(vectors.flatten(2).transpose(1, 2), weights.flatten(1), points, moves, lever))
-        return tuple(levels)
+            rows = vectors.flatten(2).transpose(1, 2)
+            if stride <= _DENSE:
+                some = every_second(height, width, stride, frames.device)
+                rows, weights, points, moves = rows[:, some], weights[:, some], points[some], moves[some]
+            levels.append(FrameLevel(rows, weights, points, moves, lever))
+        vectors, logits = told.far
+        seen = seen_places(frames, STRIDES[0]).float()
+        weights = torch.sigmoid(logits[:, 0].flatten(1)) * seen
+        weights = weights / weights.sum(1, keepdim=True).clamp_min(1e-6)
+        points = frame_places(height, width, STRIDES[0], frames.device)
+        far = FarFrame(vectors.flatten(2).transpose(1, 2), weights, seen, points)
+        return FineFrame(tuple(levels), far, lever)
 
-    def locate(self, frames: Float[Tensor, "b h w"], encoded: Sequence[VolumeLevel], start: VoxelPoses) -> FineResult:
+    def locate(self, frames: Float[Tensor, "b h w"], encoded: FineVolume, start: VoxelPoses) -> FineResult:
         """From starts in voxels from the middle of the volume; every level goes on where the one before ended."""
-        read = self.read(frames)
+        return self.descend(self.read(frames), encoded, start)
+
+    def descend(self, read: FineFrame, encoded: FineVolume, start: VoxelPoses) -> FineResult:
         path: list[VoxelPoses] = []
-        with full_precision(frames.device):
+        with full_precision(start.rotation.device):
             poses = VoxelPoses(start.rotation.float(), start.translation.float())
-            for level, (frame, volume) in enumerate(zip(read, encoded, strict=True)):
+            for level, (frame, volume) in enumerate(zip(read.levels, encoded.levels, strict=True)):
                 for _ in range(self.steps[level]):
                     poses = self._step(level, frame, volume, poses)
                     path.append(poses)
@@ -165,7 +172,9 @@ class FineStage(nn.Module):
     def normal(self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses) -> Normal:
         """The equations of shifts and turns (6) in the frame's own axes, in voxels; turns at the lever."""
         count = frame.vectors.shape[2]
-        samples, inside = sample(volume, place(frame.points, *poses))  # (B, N, 4 S + 1)
+        samples, inside = read_table(
+            volume.table, volume.lattice, place(frame.points, *poses) / volume.stride
+        )  # (B, N, 4 S + 1)
         apart = samples[..., :count] - frame.vectors
         squared = apart.square().sum(-1)
         weights = frame.weights * torch.sigmoid(samples[..., count]) * inside
@@ -195,15 +204,27 @@ class FineStage(nn.Module):
 
 
 def objective(network: FineStage, batch: Batch) -> Float[Tensor, "b"]:
-    """Distance to the true pose after every step, the later the heavier, from starts drawn around it."""
-    lever = lever_voxels(*batch.slices.shape[1:])
-    steps = (2 * torch.rand(len(batch.slices), 6, device=batch.slices.device) - 1) * _SPREAD
-    path = network(batch.slices, batch.volumes, moved(batch.poses, steps, lever)).path
-    weights = torch.linspace(0, 1, len(path) + 1)[1:].tolist()
-    return sum(
-        (weight * distance(poses, batch.poses, lever) for weight, poses in zip(weights, path, strict=True)),
-        start=torch.zeros(len(batch.slices), device=batch.slices.device),
-    ) / sum(weights)
+    """Distance to the true pose after every step, the later the heavier, from starts drawn around it.
+
+    Beside it, how surely the true pose and the places of the frame are told from others anywhere in the volume.
+    """
+    encoded, read = network.encode(batch.volumes), network.read(batch.slices)
+    with full_precision(batch.slices.device):
+        lever, count = read.lever, len(batch.slices)
+        draws = torch.rand(count, 7, device=batch.slices.device)
+        start = moved(batch.poses, _SPREAD * draws[:, 6:] * (2 * draws[:, :6] - 1), lever)
+        path = network.descend(read, encoded, start).path
+        poses, places = network.log_sharpness.clamp_max(_SHARPEST).exp()
+        telling = telling_loss(read.far, encoded.far, batch.poses, lever, poses)
+        telling = _TELLING * telling + _PLACES * places_loss(read.far, encoded.far, batch.poses, places)
+        return telling + _along(path, batch.poses, lever)
+
+
+def _along(path: Sequence[VoxelPoses], true: VoxelPoses, lever: float) -> Float[Tensor, "b"]:
+    """Mean of the distances on a path, the later the heavier; far ones by their logarithm."""
+    far = torch.stack([distance(poses, true, lever) for poses in path], 1)
+    weights = torch.linspace(0, 1, len(path) + 1, device=far.device)[1:]
+    return (_SOFT * torch.log1p(far / _SOFT) * weights).sum(1) / weights.sum()
 
 
 def distance(poses: VoxelPoses, true: VoxelPoses, lever: float) -> Float[Tensor, "b"]:
@@ -216,74 +237,14 @@ def distance(poses: VoxelPoses, true: VoxelPoses, lever: float) -> Float[Tensor,
 RECIPE = Recipe(objective, settings={"learning_rate": 1e-3, "clip": 1.0}, draws=True, start_within=_SPREAD)
 
 
-def sample(volume: VolumeLevel, points: Float[Tensor, "b n 3"]) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n"]]:
-    """Volume features at points in voxels from its middle, B / V frames in a row for each; 1 where they lie inside."""
-    volumes, frames = len(volume.table), len(points)
-    cells = (points / volume.stride).reshape(volumes, -1, 3)
-    first = kept(_first_cell, volume.lattice, points.device)
-    last = kept(_last_cell, volume.lattice, points.device)
-    inside = ((cells >= first) & (cells <= last)).all(-1)
-    if torch.is_grad_enabled():
-        # align_corners=True: the first cell lies at -1 and the last at 1, also where there is one cell alone
-        grid = (2 * (cells - first) / (last - first).clamp_min(1) - 1)[:, :, None, None]
-        found = F.grid_sample(volume.table.movedim(-1, 1), grid, align_corners=True)[..., 0, 0].transpose(1, 2)
-    else:
-        found = interpolate_by_gathering(volume.table.flatten(2, 3), volume.lattice, cells)
-    return found.reshape(frames, -1, found.shape[-1]), inside.float().reshape(frames, -1)
-
-
-def _convolution(axes: int, inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Module:
-    make = nn.Conv2d if axes == 2 else nn.Conv3d
-    return make(inputs, outputs, size, stride, size // 2)
-
-
-def _block(axes: int, inputs: int, outputs: int, stride: int = 1) -> nn.Module:
-    return nn.Sequential(_convolution(axes, inputs, outputs, 3, stride), nn.GroupNorm(_GROUPS, outputs), nn.SiLU())
-
-
-def _told(found: Float[Tensor, "b c *places"]) -> Features:
-    return Features(F.normalize(found[:, :-1].float(), dim=1), found[:, -1:])
-
-
-def _doubled(coarse: Float[Tensor, "b c *places"], sizes: Sequence[int]) -> Float[Tensor, "b c *more"]:
-    """Features between which others lie, so that every second one stays where it is."""
-    mode = "bilinear" if coarse.ndim == 4 else "trilinear"
-    between = F.interpolate(coarse, [2 * n - 1 for n in coarse.shape[2:]], mode=mode, align_corners=True)
-    pads = [pad for n, own in zip(reversed(sizes), reversed(between.shape[2:]), strict=True) for pad in (0, n - own)]
-    return F.pad(between, pads, mode="replicate")
-
-
 def _slopes(vectors: Float[Tensor, "v s d h w"], axis: int) -> Float[Tensor, "v s d h w"]:
     """Central differences from cell to cell."""
     return torch.gradient(vectors, dim=axis)[0] if vectors.shape[axis] > 1 else torch.zeros_like(vectors)
 
 
-def _lattice(voxels: Sequence[int], cells: Sequence[int], stride: int) -> Lattice:
-    """Cells of which the first lies on the first voxel."""
-    depth, height, width = cells
-    z, y, x = ((1 - n) / 2 / stride for n in voxels)
-    return Lattice((depth, height, width), (z, y, x))
-
-
-def _first_cell(lattice: Lattice, device: torch.device) -> Tensor:
-    return torch.tensor(lattice.start[::-1], device=device)
-
-
-def _last_cell(lattice: Lattice, device: torch.device) -> Tensor:
-    ends = [first + n - 1 for first, n in zip(lattice.start, lattice.shape, strict=True)]
-    return torch.tensor(ends[::-1], device=device)
-
-
-def _frame_points(height: int, width: int, stride: int, device: torch.device) -> Tensor:
-    """Points (N, 3) of a frame that have features, voxels from its middle."""
-    y, x = (centred_axis(n, device=device)[::stride] for n in (height, width))
-    y, x = torch.meshgrid(y, x, indexing="ij")
-    return torch.stack([x, y, torch.zeros_like(x)], -1).flatten(0, 1)
-
-
 def _moves(height: int, width: int, stride: int, device: torch.device) -> Tensor:
     """How each point moves (N, 3, 6) with the six steps. A turn moves it by the cross product with its axis."""
-    x, y, zero = (_frame_points(height, width, stride, device) / lever_voxels(height, width)).unbind(1)
+    x, y, zero = (frame_places(height, width, stride, device) / lever_voxels(height, width)).unbind(1)
     turns = [torch.stack(part, 1) for part in ((zero, zero, y), (zero, zero, -x), (-y, x, zero))]
     shifts = torch.eye(3, device=device).expand(len(x), 3, 3)
     return torch.cat([shifts, torch.stack(turns, 2)], 2)

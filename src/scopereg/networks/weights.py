@@ -24,6 +24,7 @@ from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-1"
 SHIPPED = files("scopereg") / "weights"
+FINE = ".fine.safetensors"  # of the fine stage that belongs to weights, beside them
 SUMS = "SHA256SUMS"  # beside the weights of the package, as `sha256sum -c` reads it
 _MADE_BY = "scopereg (networks.weights.save_network)"
 _FIX = "use weights that scopereg wrote, or make them again"
@@ -155,8 +156,13 @@ def read_stored(path: Path | str) -> Stored:
 
 def shipped() -> tuple[str, ...]:
     """Models that come with the package."""
-    found = (Path(entry.name) for entry in SHIPPED.iterdir())
+    found = (Path(entry.name) for entry in SHIPPED.iterdir() if not entry.name.endswith(FINE))
     return tuple(sorted(path.stem for path in found if path.suffix == ".safetensors"))
+
+
+def fine_beside(weights: Path | str) -> Path:
+    """Where the fine stage of a network is looked for."""
+    return Path(weights).with_suffix(FINE)
 
 
 @contextmanager
