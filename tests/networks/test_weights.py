@@ -181,7 +181,8 @@ def test_changes_carry_a_hash_too(tmp_path: Path) -> None:
 
 def test_weights_of_the_package_are_those_that_it_came_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [line.split()[1] for line in (Path(str(SHIPPED)) / SUMS).read_text().splitlines()]
-    assert listed == [f"{name}.safetensors" for name in shipped()]
+    assert listed == sorted(path.name for path in Path(str(SHIPPED)).glob("*.safetensors"))
+    assert {name.removesuffix(".safetensors").removesuffix(".fine") for name in listed} == set(shipped())
     folder = Path(shutil.copytree(str(SHIPPED), tmp_path / "weights"))
     monkeypatch.setattr(weights_file, "SHIPPED", folder)
     load_network(folder / "echo.safetensors")

@@ -30,6 +30,7 @@ class Differences:
 
     name = "differences"
     spread = 3.0
+    most_voxels: int | None = None
 
     def __init__(self, iterations: int = 12) -> None:
         self.iterations = iterations
@@ -91,7 +92,7 @@ def test_it_is_part_of_the_grammar() -> None:
     name = parse("echo:wide+refine=differences")
     assert (str(name), name.refines, name.steps) == ("echo:wide+refine=differences", True, ("refine=differences",))
     assert str(name.also(refine=True)) == str(name)
-    assert methods.likenesses() == ("grey", "differences")
+    assert methods.likenesses() == ("grey", "learned", "differences")
     near, far = create("echo+refine=differences", "cpu"), create("identity+refine=differences", "cpu")
     assert near.name == "echo + refine=differences"
     assert (near.facts["likeness"], near.facts["iterations"], far.facts["iterations"]) == ("differences", 12, 20)

@@ -42,6 +42,14 @@ def solve_positive(matrix: Float[Tensor, "b n n"], right: Float[Tensor, "b n"]) 
     return rows[..., -1]
 
 
+def inverse_positive(matrix: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:
+    """The inverse, in the same way."""
+    count, size = matrix.shape[:2]
+    unit = torch.eye(size, device=matrix.device, dtype=matrix.dtype)
+    columns = solve_positive(matrix.repeat_interleave(size, 0), unit.repeat(count, 1))
+    return columns.unflatten(0, (count, size)).transpose(1, 2)
+
+
 def step_between(first: VoxelPoses, poses: VoxelPoses, lever: float) -> Float[Tensor, "b 6"]:
     """The step that leads from one pose to another, for turns that are small: what `moved` takes."""
     back = first.rotation.transpose(1, 2)

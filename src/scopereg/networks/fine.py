@@ -75,6 +75,12 @@ class FineFrame(NamedTuple):
     far: FarFrame
     lever: float
 
+    def first(self, count: int) -> FineFrame:
+        """The first frames of these."""
+        levels = (one._replace(vectors=one.vectors[:count], weights=one.weights[:count]) for one in self.levels)
+        vectors, weights, seen = (part[:count] for part in self.far[:3])
+        return FineFrame(tuple(levels), FarFrame(vectors, weights, seen, self.far.points), self.lever)
+
 
 class FineResult(NamedTuple):
     """Poses, and how well the features agree there."""
@@ -87,11 +93,20 @@ class FineResult(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """The least-squares problem at a pose, divided by the number of points."""
+    """The least-squares problem at a pose, divided by the number of points: six steps, or eight with stretches."""
 
-    matrix: Float[Tensor, "b 6 6"]
-    slope: Float[Tensor, "b 6"]
+    matrix: Float[Tensor, "b k k"]
+    slope: Float[Tensor, "b k"]
     residual: Float[Tensor, "b"]
+
+
+class Agreement(NamedTuple):
+    """How far features of frames and volumes are apart at poses."""
+
+    residual: Float[Tensor, "b"]  # weighted mean square distance
+    robust: Float[Tensor, "b"]  # the same of what a step makes smaller: far distances count by their logarithm
+    compared: Float[Tensor, "b"]  # weight of both, mean over the points
+    inside: Float[Tensor, "b"]  # share of the frame's weight that lies in the volume
 
 
 class FineStage(nn.Module):
@@ -169,8 +184,13 @@ class FineStage(nn.Module):
             last = self.normal(level, frame, volume, poses)
         return FineResult(*poses, last.residual, last.matrix, tuple(path) if self.training else ())
 
-    def normal(self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses) -> Normal:
-        """The equations of shifts and turns (6) in the frame's own axes, in voxels; turns at the lever."""
+    def normal(
+        self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False
+    ) -> Normal:
+        """The equations of shifts and turns (6) in the frame's own axes, in voxels; turns at the lever.
+
+        With `stretched` two more, of a frame that is wider and higher than its pixels say, by shares of the lever.
+        """
         count = frame.vectors.shape[2]
         samples, inside = read_table(
             volume.table, volume.lattice, place(frame.points, *poses) / volume.stride
@@ -186,11 +206,28 @@ class FineStage(nn.Module):
         weighted = slopes * weights[..., None, None]
         among = weighted @ slopes.transpose(2, 3)  # (B, N, 3, 3)
         with_rest = (weighted @ apart.unsqueeze(-1)).squeeze(-1)  # (B, N, 3)
-        points = len(frame.points)
-        turned = torch.einsum("bnij,njl->bnil", among, frame.moves)
-        matrix = torch.einsum("nik,bnil->bkl", frame.moves, turned)
-        slope = torch.einsum("nik,bni->bk", frame.moves, with_rest)
+        points, moves = len(frame.points), frame.moves
+        if stretched:
+            moves = torch.cat([moves, torch.diag_embed(frame.points / frame.lever)[:, :, :2]], 2)
+        turned = torch.einsum("bnij,njl->bnil", among, moves)
+        matrix = torch.einsum("nik,bnil->bkl", moves, turned)
+        slope = torch.einsum("nik,bni->bk", moves, with_rest)
         return Normal(matrix / points, slope / points, residual)
+
+    def agreement(self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses) -> Agreement:
+        """Of frames at poses, without the equations."""
+        count = frame.vectors.shape[2]
+        samples, inside = read_table(volume.table, volume.lattice, place(frame.points, *poses) / volume.stride)
+        squared = (samples[..., :count] - frame.vectors).square().sum(-1)
+        weights = frame.weights * torch.sigmoid(samples[..., count]) * inside
+        tolerance = torch.exp(2 * self.log_tolerance[level])
+        total = weights.sum(1).clamp_min(1e-6)
+        return Agreement(
+            (weights * squared).sum(1) / total,
+            (weights * tolerance * torch.log1p(squared / tolerance)).sum(1) / total,
+            weights.mean(1),
+            (frame.weights * inside).sum(1) / frame.weights.sum(1).clamp_min(1e-6),
+        )
 
     def _step(self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses) -> VoxelPoses:
         now = self.normal(level, frame, volume, poses)

@@ -15,8 +15,8 @@ from scopereg.data.store import VolumeSet
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
-from scopereg.registration.calibration import NETWORK, Calibration, Stage, features_of, key, refined_by
-from scopereg.registration.confidence import CLOSE_MM, fit
+from scopereg.registration.calibration import NETWORK, Calibration, Stage, key, refined_by
+from scopereg.registration.confidence import CLOSE_MM, features_of, fit
 from scopereg.registration.grey import GREY
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import Method, refined
@@ -139,7 +139,7 @@ def calibrate(registrar: Registrar, observed: Observed, made_on: dict[str, Any])
     made = {}
     for stage in observed.features:
         for agreement in (False, True):
-            names = features_of(agreement)
+            names = features_of(agreement, registrar.fine is not None)
             features, errors = observed.features[stage][:, : len(names)], observed.errors_mm[stage]
             made[key(stage, agreement)] = fit(names, features, errors, observed.patients)
     return Calibration(registrar.fingerprint, made_on, made)

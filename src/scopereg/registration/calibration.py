@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,7 @@ from scopereg.geometry import euler_deg_from_rotation
 from scopereg.io.files import write_text
 from scopereg.io.records import MIB, Limits, Record, read_json
 from scopereg.networks.weights import weights_sha256
-from scopereg.registration.confidence import QUALITY_FEATURES, WORSE, ErrorModel, Verdict, not_judged
+from scopereg.registration.confidence import WORSE, ErrorModel, Verdict, features_of, not_judged
 from scopereg.registration.grey import GREY
 from scopereg.registration.result import Result
 
@@ -112,19 +113,15 @@ def key(stage: Stage, agreement: bool) -> str:
     return f"{stage}+agreement" if agreement else stage
 
 
-def features_of(agreement: bool) -> tuple[str, ...]:
-    """The quality features that there are with and without small changes of the frame."""
-    return QUALITY_FEATURES if agreement else QUALITY_FEATURES[:-1]
-
-
 def path_beside(weights: Path | str) -> Path:
     """Where the calibration of weights is looked for."""
     return Path(weights).with_suffix(ENDING)
 
 
-def fingerprint(network: nn.Module) -> str:
-    """Hash of the weights."""
-    return weights_sha256(network.state_dict())
+def fingerprint(network: nn.Module, fine: nn.Module | None = None) -> str:
+    """Hash of the weights, with those of the fine stage where there is one."""
+    own = weights_sha256(network.state_dict())
+    return own if fine is None else hashlib.sha256(f"{own} {weights_sha256(fine.state_dict())}".encode()).hexdigest()
 
 
 def read_calibration(path: Path | str) -> Calibration:
@@ -160,7 +157,7 @@ def _without_features(made: ErrorModel) -> dict[str, Any]:
 def _error_model(facts: Record) -> ErrorModel:
     """From a file, which calls quality features signs and error models gauges."""
     features = tuple(facts.list("signs"))
-    if features not in (features_of(False), features_of(True)):
+    if features not in [features_of(agreement, fine) for agreement in (False, True) for fine in (False, True)]:
         raise facts.wrong("signs", "the quality features of this version")
     columns = {name: _numbers(facts, name, len(features)) for name in ("centre", "scale", "weights")}
     scores, limits = _numbers(facts, "scores"), facts.record("limits")

@@ -13,6 +13,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,6 +27,10 @@ from scopereg.networks.streaming import Located
 from scopereg.registration.grey import GreyVolume, Level, RefineOptions
 from scopereg.registration.result import NOT_JUDGED
 
+if TYPE_CHECKING:
+    from scopereg.networks.fine import FineFrame
+    from scopereg.registration.fine import PreparedFine
+
 QUALITY_FEATURES = (
     "residual",  # log mm of the coordinates from the plane fitted to them
     "entropy",  # of the evidence over the cells, 1 where all say the same amount
@@ -34,11 +39,31 @@ QUALITY_FEATURES = (
     "medium",  # the same, less smoothed
     "spread",  # log mm that the pose moves under small changes of the frame; only where these are asked for
 )
-AT_POSE = slice(3, 5)  # the features that change when the pose is refined
-WORSE = {"residual": 1, "mass": -1, "coarse": -1, "medium": -1, "spread": 1}
+FINE_FEATURES = (
+    "disagreement",  # log mean square distance of the learned features of frame and volume
+    "uncertainty",  # log mm to which these tell the pose
+    "telling",  # how alike the frame is to this place of the volume, by features that tell places apart
+    "stretch",  # log share by which the frame would fit better with pixels of another size
+    "moved",  # log mm from where the network found the frame to where the fine stage did
+)
+"""Besides, of networks with a fine stage: between `medium` and `spread`."""
+WORSE = {
+    "residual": 1,
+    "mass": -1,
+    "coarse": -1,
+    "medium": -1,
+    "spread": 1,
+    "disagreement": 1,
+    "uncertainty": 1,
+    "telling": -1,
+    "stretch": 1,
+    "moved": 1,
+}
 """Which way a feature is bad. Entropy has no such way: few cells may say much of a right place or of a wrong one."""
 
+_FIRST_AT_POSE = 3  # from there on features change with the pose, until "moved" or "spread"
 _LEVELS = (Level(2, 2, 5, 0), Level(1, 2, 3, 0))
+_STRETCH = 0.005  # that says nothing, see `fine`
 _UNSAID_MM = 0.05  # added before a logarithm: what is less says no more
 _NOTHING = 1e-12  # evidence that is none
 _MOST_LOG = 20.0  # logarithm that is still a number of mm
@@ -58,12 +83,23 @@ _FEWEST_MM = 1e-6  # stated
 _TAIL = 0.1  # share of frames beyond the usual range of a feature
 
 
+def features_of(agreement: bool, fine: bool = False) -> tuple[str, ...]:
+    """The quality features that there are with and without small changes of the frame, and a fine stage."""
+    usual = (*QUALITY_FEATURES[:-1], *(FINE_FEATURES if fine else ()))
+    return (*usual, QUALITY_FEATURES[-1]) if agreement else usual
+
+
+def at_pose(fine: bool) -> slice:
+    """The places of the features that change when the pose is refined."""
+    return slice(_FIRST_AT_POSE, len(QUALITY_FEATURES) - 1 + (len(FINE_FEATURES) - 1 if fine else 0))
+
+
 class QualityFeatures:
     """A volume prepared to tell the quality features of frames located in it."""
 
-    def __init__(self, volume: Float[Tensor, "d h w"], spacing_mm: float) -> None:
-        """`volume` in [0, 1], on the device of the frames to come."""
-        self.spacing_mm = spacing_mm
+    def __init__(self, volume: Float[Tensor, "d h w"], spacing_mm: float, fine: PreparedFine | None = None) -> None:
+        """`volume` in [0, 1], on the device of the frames to come, and as the fine stage prepared it."""
+        self.spacing_mm, self.fine = spacing_mm, fine
         self._grey = GreyVolume(volume, RefineOptions(levels=_LEVELS))
         # Made here, since what is recorded may not copy from the host.
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
@@ -74,26 +110,48 @@ class QualityFeatures:
         images: Float[Tensor, "b rows columns"],
         poses: VoxelPoses,
         masks: Bool[Tensor, "b rows columns"] | None = None,
-    ) -> Float[Tensor, "b 2"]:
-        """The features `AT_POSE`, of frames at any poses: they depend on nothing else. Masks tell what counts."""
-        return self._grey.correlations(images, poses, masks)
+        read: FineFrame | None = None,
+    ) -> Float[Tensor, "b features"]:
+        """The features `at_pose`, of frames at any poses: they depend on nothing else. Masks tell what counts.
+
+        `read` are the frames as the fine stage reads them, where that was done already.
+        """
+        alike = self._grey.correlations(images, poses, masks)
+        if self.fine is None:
+            return alike
+        return torch.cat([alike, self.fine.features(read or self.fine.read(images), poses, self.spacing_mm)], 1)
 
     def of(
         self,
         images: Float[Tensor, "b rows columns"],
         found: Located,
         masks: Bool[Tensor, "b rows columns"] | None = None,
+        finely: VoxelPoses | None = None,
+        read: FineFrame | None = None,
     ) -> Float[Tensor, "b features"]:
-        """Of frames as they were found: five, or six where `found` also has those of `with_changes(images)`."""
+        """Of frames as they were found: with agreement where `found` also has those of `with_changes(images)`.
+
+        `finely` is where the fine stage found all these, and `read` as it read the frames themselves.
+        """
         count = len(images)
-        poses = VoxelPoses(found.rotation.float(), found.translation.float())
+        first = VoxelPoses(found.rotation.float(), found.translation.float())
+        poses = finely or first
         own = VoxelPoses(poses.rotation[:count], poses.translation[:count])
         evidence = found.evidence[:count].float().clamp_min(_NOTHING)
         parts = [self._log_mm(found.residual[:count]), _entropy(evidence), evidence.log().mean(1)]
-        features = torch.cat([torch.stack(parts, 1), self.at_poses(images, own, masks)], 1)
-        if len(poses.rotation) == count:
-            return features
-        return torch.cat([features, self._spread(own, poses).unsqueeze(1)], 1)
+        features = [torch.stack(parts, 1), self.at_poses(images, own, masks, read)]
+        if finely is not None:
+            before = VoxelPoses(first.rotation[:count], first.translation[:count])
+            features.append(self._log_mm(self._apart(before, own)).unsqueeze(1))
+        if len(poses.rotation) > count:
+            features.append(self._spread(own, poses).unsqueeze(1))
+        return torch.cat(features, 1)
+
+    def _apart(self, first: VoxelPoses, second: VoxelPoses) -> Float[Tensor, "b"]:
+        """Mean distance of the targets of frames at two poses, in voxels."""
+        turned = (second.rotation - first.rotation) @ self._targets.T  # (B, 3, targets)
+        apart = turned + (second.translation - first.translation).unsqueeze(-1)
+        return torch.linalg.vector_norm(apart, dim=1).mean(1)
 
     def _spread(self, own: VoxelPoses, every: VoxelPoses) -> Float[Tensor, "b"]:
         """How far frames move when they are changed, on average over the changes; what a shift does is undone."""
@@ -202,6 +260,16 @@ def _reason(feature: str, value: float) -> str:
         return f"what the network found does not lie in a plane: {mm_of(value):.1f} mm off it"
     if feature == "mass":
         return "the network found little of the frame in this volume"
+    if feature == "disagreement":
+        return "what the frame shows is not what the volume shows at the pose found"
+    if feature == "uncertainty":
+        return "too little of the frame tells its pose in this volume"
+    if feature == "telling":
+        return "the frame does not look like this place of the volume"
+    if feature == "stretch":
+        return f"the frame would fit better with pixels of another size, by {math.exp(value) - _STRETCH:.0%}"
+    if feature == "moved":
+        return f"the network found the frame {mm_of(value):.1f} mm from where its details fit"
     if feature == "spread":
         return f"the pose moves by {mm_of(value):.1f} mm when gain or place of the frame change a little"
     return "the frame does not look like this volume at the pose found"

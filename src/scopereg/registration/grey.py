@@ -68,6 +68,7 @@ class Grey:
     """The likeness of grey values."""
 
     name = GREY
+    most_voxels: int | None = None
 
     def __init__(self, options: RefineOptions | None = None) -> None:
         self.options = options or RefineOptions()

@@ -64,6 +64,7 @@ class Likeness(Protocol):
     name: str  # in names of methods, tables and calibrations
     facts: dict[str, Any]  # what decides its results: settings, the hash of its weights; ready for JSON
     spread: float  # usual error of starts in voxels; what is weakly alike does not lead far beyond. Infinite: it may
+    most_voxels: int | None  # along a plane of the volumes that it knows; None: as many as there are
 
     def prepare(self, volume: Float[Tensor, "d h w"], known: Bool[Tensor, "d h w"] | None) -> PreparedLikeness:
         """`known` is where the volume has a picture; by default its planes' field of view."""

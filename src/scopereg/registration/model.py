@@ -14,9 +14,10 @@ from torch import nn
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Frame, Volume, unit_range
+from scopereg.networks.fine import FineStage
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
-from scopereg.networks.weights import SHIPPED, load_network, read_base, read_facts, shipped, weights_file
+from scopereg.networks.weights import SHIPPED, fine_beside, load_network, read_base, read_facts, shipped, weights_file
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
@@ -40,6 +41,7 @@ class Registrar:
     precision: Precision = "auto"
     calibration: Calibration | None = None  # what its quality features say of its errors
     observed: bool = False  # whether results carry quality features that no calibration judges by yet
+    fine: FineStage | None = None  # brings what the network found to a part of a voxel
     bases: tuple[str, ...] = ()  # of an adapted model: what it was adapted from, and what that builds on in the end
 
     def __repr__(self) -> str:
@@ -71,7 +73,7 @@ class Registrar:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights."""
-        return fingerprint(self.network)
+        return fingerprint(self.network, self.fine)
 
     def prepare(
         self,
@@ -109,34 +111,62 @@ class Registrar:
         return replace(result, volume=volume, time_ms=(time.perf_counter() - begin) * 1e3)
 
 
-def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool = True) -> Registrar:
+def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool = True, fine: bool = True) -> Registrar:
     """A model of the package by name, by default the one for any organ; or weights of `scopereg train`, by path.
 
     `scopereg.registration.model.names()` lists those of the package. A calibration beside the weights
-    (NAME.calibration.json, see `scopereg calibrate`) comes with them, unless `calibrated` is False.
+    (NAME.calibration.json, see `scopereg calibrate`) comes with them, unless `calibrated` is False. So does a fine
+    stage (NAME.fine.safetensors), by default that of the weights they were adapted from; without `fine` the network is
+    alone, and nothing is calibrated.
     """
     place = resolve_device(device)
     if str(name) in names():
         with weights_file(name) as path:
-            return _open(str(name), path, place, calibrated)
+            return _open(str(name), path, place, calibrated, fine)
     if Path(name).suffix != ".safetensors":
         raise ScopeRegError(
             f"there is no model {str(name)!r}{did_you_mean(str(name), names())}",
             where="scopereg.load(name)",
             fix=f"use one of {', '.join(names())}, or the path of a .safetensors file",
         )
-    return _open(Path(name).stem, Path(name), place, calibrated)
+    return _open(Path(name).stem, Path(name), place, calibrated, fine)
 
 
-def _open(name: str, path: Path, device: torch.device, calibrated: bool) -> Registrar:
+def _open(name: str, path: Path, device: torch.device, calibrated: bool, fine: bool) -> Registrar:
     facts, base = read_facts(path), read_base(path)
-    registrar = Registrar(name, load_network(path, device), facts, device, bases=_bases(facts, base))
+    bases = _bases(facts, base)
+    registrar = Registrar(
+        name,
+        load_network(path, device),
+        facts,
+        device,
+        fine=_fine_stage(path, bases, device) if fine else None,
+        bases=bases,
+    )
     beside = path_beside(path)
-    if not calibrated or not beside.is_file():
+    alone = registrar.fine is None and not fine
+    if not calibrated or alone or not beside.is_file():
         return registrar
     calibration = read_calibration(beside)
     calibration.check_model(registrar.fingerprint, beside)
     return replace(registrar, calibration=calibration)
+
+
+def _fine_stage(path: Path, bases: tuple[str, ...], device: torch.device) -> FineStage | None:
+    """The fine stage beside weights, or beside those that they were adapted from."""
+    names: tuple[Path | str, ...] = (path, *bases)
+    for name in names:
+        with weights_file(name) as place:
+            beside = fine_beside(place)
+            if not beside.is_file():
+                continue
+            network = load_network(beside, device)
+        if not isinstance(network, FineStage):
+            raise ScopeRegError(
+                f"it holds a {type(network).__name__}", where=str(beside), fix="put a fine stage there, or remove it"
+            )
+        return network
+    return None
 
 
 def _bases(facts: dict[str, Any], base: dict[str, str]) -> tuple[str, ...]:

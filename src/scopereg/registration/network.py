@@ -67,6 +67,7 @@ class PreparedNetwork(Prepared):
     def __init__(self, method: NetworkMethod, volume: Volume) -> None:
         self.model, self.passes, self.wide = method.model, method.passes, method.wide
         self.judges = self.model.calibration is not None
+        self.precise = self.model.fine is not None
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
         self._volumes = PreparedVolumes(self.model, volume, agreement=method.agreement)

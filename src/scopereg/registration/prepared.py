@@ -30,6 +30,7 @@ class Prepared(ABC):
     notes: tuple[str, ...] = ()  # what was done to the volume
     judges = False  # whether results carry a verdict
     refines = False  # whether the last step is a refinement
+    precise = False  # whether poses are mostly right to a voxel: what refines them trusts them then
     stage: Stage = NETWORK  # of the poses that it gives, for calibrations
     might_look_wider = False  # whether a wide search could be asked for and was not
     alike: Similarity | None = None  # of the volume, where the method has prepared that anyway

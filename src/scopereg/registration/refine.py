@@ -24,17 +24,19 @@ from scopereg.images import Frame, Volume, check_content, field_of_view, pose_fr
 from scopereg.ops.replay import Replayed
 from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, GreyVolume, make_grey
+from scopereg.registration.learned import LEARNED
 from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.similarity import Similarity
-from scopereg.registration.working_grid import isotropic
+from scopereg.registration.working_grid import USUAL_VOXELS, isotropic
 from scopereg.threads import look, watched
 
 if TYPE_CHECKING:
     from scopereg.registration.method import Method
 
 REFINE = "refine"
+_PRECISE = 0.5  # voxels: of phantoms' frames, which share no speckle, grey values know no better than a fine stage
 _FIRST_DAMPING, _LESS, _MORE = 1e-2, 0.3, 8.0
 
 
@@ -56,14 +58,16 @@ class Refiner:
         likeness: Likeness | None = None,
         *,
         known: Bool[Tensor, "d h w"] | None = None,
+        spread: float | None = None,
     ) -> None:
         """`volume` in [0, 1], isotropic; `known` is where it has a picture, by default its planes' field of view.
 
-        The likeness is by default that of grey values.
+        The likeness is by default that of grey values. `spread` is the usual error of start poses in voxels, by default
+        what the likeness expects.
         """
         self.device = volume.device
         likeness = likeness or Grey()
-        self.trust = 1 / likeness.spread**2
+        self.trust = 1 / (likeness.spread if spread is None else spread) ** 2
         self.prepared = likeness.prepare(volume, known)
         self._replayed = Replayed(self._refine)
 
@@ -174,6 +178,19 @@ def step_name(likeness: str) -> str:
     return REFINE if likeness == GREY else f"{REFINE}={likeness}"
 
 
+def _precise_spread(volume: Volume) -> float:
+    """Usual error in voxels of starts that are mostly right to a voxel of the grid that a network sees."""
+    seen_mm = max(volume.extent_mm[:2]) / USUAL_VOXELS
+    return _PRECISE * max(seen_mm / volume.isotropic_spacing_mm, 1.0)
+
+
+def _spacing_mm(volume: Volume, most_voxels: int | None) -> float | None:
+    """The voxel size with which no plane has more than so many voxels along a side; None: as fine as the volume is."""
+    if most_voxels is None:
+        return None
+    return max(*(length / most_voxels for length in volume.extent_mm[:2]), min(volume.spacing_mm))
+
+
 def _choose(taken: Bool[Tensor, "b"], new: Tensor, old: Tensor) -> Tensor:
     return torch.where(taken.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
@@ -214,9 +231,11 @@ class PreparedRefinement(Prepared):
     def __init__(self, method: RefinedMethod, before: Prepared, volume: Volume) -> None:
         self.before, self.alone, self.words = before, method.alone, method.words
         self.stage = refined_by(method.likeness.name)
-        self.volume, note = isotropic(volume)
+        self.volume, note = isotropic(volume, _spacing_mm(volume, method.likeness.most_voxels))
         self.notes = tuple(dict.fromkeys((*before.notes, *((note,) if note else ()))))
-        self.refiner = Refiner(self.volume.array.to(method.device), method.likeness)
+        spread = _precise_spread(self.volume) if before.precise else None
+        self.refiner = Refiner(self.volume.array.to(method.device), method.likeness, spread=spread)
+        self.precise = method.likeness.name == LEARNED
         grey = self.refiner.prepared
         self.alike = Similarity(self.volume, method.device, grey) if isinstance(grey, GreyVolume) else None
         self.measures = self.alike is not None  # grey values are what it climbs

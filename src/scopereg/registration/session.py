@@ -23,7 +23,8 @@ from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import EncodedVolume
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
-from scopereg.registration.confidence import AT_POSE, QUALITY_FEATURES, QualityFeatures, with_changes
+from scopereg.registration.confidence import QualityFeatures, at_pose, features_of, with_changes
+from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.search import WideOptions, starts
@@ -31,6 +32,7 @@ from scopereg.registration.working_grid import frame_on_grid
 from scopereg.threads import watched
 
 if TYPE_CHECKING:
+    from scopereg.networks.fine import FineFrame
     from scopereg.registration.model import Registrar
 
 Locate = Callable[[Tensor], Any]
@@ -44,7 +46,7 @@ class HostPoses(NamedTuple):
     residual: Tensor  # (B,), voxels from the plane that was fitted, root mean square; NaN where nothing is fitted
     similarity: Tensor  # (B,), correlation with the volume where both have a picture
     evidence: Tensor  # (B, H', W'), how much each cell says; empty where the network tells none
-    features: Tensor  # (B, 5 or 6), those of `confidence.QUALITY_FEATURES`; (B, 0) where nobody asked for them
+    features: Tensor  # (B, 5 or 6), those of `confidence.features_of`; (B, 0) where nobody asked for them
 
 
 class Session:
@@ -85,8 +87,12 @@ class Session:
         elif encoded:
             self._locate = partial(_forward, registrar.network, self._reference[None])
             self._locate_from = self._one_start_alone
+        self.fine: PreparedFine | None = None
+        if encoded and registrar.fine is not None:
+            self.fine = PreparedFine(registrar.fine, self._reference)
         # Other networks may draw random numbers or wait for the GPU.
         self._recorded = recorded and streaming is not None
+        self._names = features_of(agreement=True, fine=registrar.fine is not None)
         self._pipe = Piped(self._find, registrar.device)
         self._examined = Piped(self._find_features, registrar.device)
         self._quality: QualityFeatures | None = None
@@ -119,7 +125,7 @@ class Session:
         self.closed = True
         self._pipe.clear()
         self._examined.clear()
-        self._quality = self.prepared = None
+        self._quality = self.prepared = self.fine = None
         self._reference = self._reference.new_empty(0)
         self._locate = self._locate_from = _not_encoded
 
@@ -193,8 +199,11 @@ class Session:
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
         masks = mask.expand(len(images), -1, -1)
-        features = self._prepare_features().of(images, found, masks) if judged else torch.empty(len(images), 0)
-        return self._unpack(self._pack(images, found).cpu(), features.cpu())
+        read, finely = self._finely(images, found)
+        features = torch.empty(len(images), 0)
+        if judged:
+            features = self._prepare_features().of(images, found, masks, finely, read)
+        return self._unpack(self._pack(images, found, finely or _poses_of(found)).cpu(), features.cpu())
 
     def _one_start_alone(self, *_: Any) -> Any:
         raise ScopeRegError(
@@ -234,14 +243,15 @@ class Session:
         where = pose_to_voxels(result.pose, grid, self.volume)
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
         features = torch.tensor([list(result.features.values())])
-        features[:, AT_POSE] = self.features_at(grid.for_registration().array[None], poses, _mask_of(grid)[None])
+        changed = self.features_at(grid.for_registration().array[None], poses, _mask_of(grid)[None])
+        features[:, at_pose(self.registrar.fine is not None)] = changed
         if result.seen_from is not None:  # that is where offsets count from
             first = pose_to_voxels(result.seen_from, grid, self.volume)
             where = compose_poses(invert_poses(first), where)
         return self._judged(result, features[0], stage, where)
 
     def features_at(self, images: Tensor, poses: VoxelPoses, masks: Tensor | None = None) -> Tensor:
-        """The quality features (B, 2) of images (B, H, W) that change with the pose, on the host."""
+        """The quality features of images (B, H, W) that change with the pose, on the host."""
         masks = torch.ones_like(images, dtype=torch.bool) if masks is None else masks
         with self._in_use():
             quality, device = self._prepare_features(), self._reference.device
@@ -256,7 +266,10 @@ class Session:
                 fix="use weights of scope-reg",
             )
         if self._quality is None:
-            self._quality = QualityFeatures(self._reference, self.spacing_mm)
+            fine = self.fine
+            if fine is None and self.registrar.fine is not None:  # a session that judges alone needs it too
+                fine = PreparedFine(self.registrar.fine, self._reference)
+            self._quality = QualityFeatures(self._reference, self.spacing_mm, fine)
         return self._quality
 
     def _unpack(self, packed: Tensor, features: Tensor) -> HostPoses:
@@ -269,18 +282,29 @@ class Session:
     def _find(self, images: Tensor) -> tuple[Tensor, ...]:
         """All that the host wants of frames (B, H, W) on the device, as one tensor (B, numbers): one copy back."""
         images = images.to(self._reference.device)
-        return (self._pack(images, self._locate(images)),)
+        found = self._locate(images)
+        return (self._pack(images, found, self._finely(images, found)[1] or _poses_of(found)),)
 
     @torch.inference_mode()
     def _find_features(self, images: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
         """As `_find`, and the quality features (B, S)."""
         assert self._quality is not None
-        found = self._locate(with_changes(images) if self.agreement else images)
-        own = found._replace(**{name: value[: len(images)] for name, value in found._asdict().items()})
-        return self._pack(images, own), self._quality.of(images, found, masks)
+        every, count = with_changes(images) if self.agreement else images, len(images)
+        found = self._locate(every)
+        own = found._replace(**{name: value[:count] for name, value in found._asdict().items()})
+        read, finely = self._finely(every, found)
+        poses = VoxelPoses(*(part[:count] for part in finely or _poses_of(found)))
+        features = self._quality.of(images, found, masks, finely, None if read is None else read.first(count))
+        return self._pack(images, own, poses), features
 
-    def _pack(self, images: Tensor, found: Any) -> Tensor:
-        poses = VoxelPoses(found.rotation.float(), found.translation.float())
+    def _finely(self, images: Tensor, found: Any) -> tuple[FineFrame | None, VoxelPoses | None]:
+        """Images as the fine stage reads them, and where it brings what the network found."""
+        if self.fine is None:
+            return None, None
+        read = self.fine.read(images)
+        return read, _poses_of(self.fine.locate(read, _poses_of(found)))
+
+    def _pack(self, images: Tensor, found: Any, poses: VoxelPoses) -> Tensor:
         similarity = similarity_at(images, self._reference, poses)
         residual = getattr(found, "residual", torch.full_like(similarity, math.nan))
         parts = [poses.rotation.flatten(1), poses.translation, residual.unsqueeze(1), similarity.unsqueeze(1)]
@@ -311,13 +335,17 @@ class Session:
     def _judged(self, result: Result, features: Tensor, stage: Stage, where: VoxelPoses) -> Result:
         """The result with its features and, where the network's calibration tells what they mean, its verdict."""
         numbers = [float(feature) for feature in features]
-        told = replace(result, features=dict(zip(QUALITY_FEATURES, numbers, strict=False)))
+        told = replace(result, features=dict(zip(self._names, numbers, strict=False)))
         known = self.registrar.calibration
         if known is None:
             return told
         if not known.knows(stage):
             return told if told.belongs is False else told.without_verdict()
         return replace(told, **vars(known.judge(stage, numbers, *where, agreement=self.agreement)))
+
+
+def _poses_of(found: Any) -> VoxelPoses:
+    return VoxelPoses(found.rotation.float(), found.translation.float())
 
 
 def _forward(network: nn.Module, volumes: Tensor, images: Tensor) -> Any:

@@ -1,0 +1,86 @@
+"""Learned: the likeness of learned features, which need share no speckle: what the fine stage compares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from scopereg.geometry import VoxelPoses
+from scopereg.networks.fine import FineStage, FineVolume, FrameLevel, VolumeLevel
+from scopereg.networks.pyramid import STRIDES
+from scopereg.networks.weights import fine_beside, load_network, weights_file, weights_sha256
+from scopereg.registration.likeness import NOTHING_SHARED, Normal
+from scopereg.registration.settings import DEFAULT
+
+LEARNED = "learned"
+_VOXELS = 160  # along a plane: the features know frames of so many pixels, see docs/register.md
+_ITERATIONS = 10  # at each level, at most
+_LONGEST = 2.0  # step in cells of a level
+_LAST = 0.01  # step in voxels below which a level is finished
+_LEAST_INSIDE = 0.3  # share of what a frame's features weigh that must lie in the volume
+
+
+class Learned:
+    """The likeness of the features of a fine stage."""
+
+    name = LEARNED
+    spread = math.inf  # they lead to the right place from as far as they were taught to
+    most_voxels: int | None = _VOXELS
+
+    def __init__(self, stage: FineStage) -> None:
+        self.stage = stage
+        self.facts: dict[str, Any] = {"weights": weights_sha256(stage.state_dict())}
+
+    def prepare(self, volume: Float[Tensor, "d h w"], known: Bool[Tensor, "d h w"] | None = None) -> LearnedVolume:
+        with torch.no_grad():
+            return LearnedVolume(self.stage, self.stage.encode(volume[None].float()))
+
+
+def make_learned(device: torch.device, far: bool) -> Learned:
+    """Features of the fine stage that comes with the package."""
+    with weights_file(DEFAULT) as path:
+        stage = load_network(fine_beside(path), device)
+    assert isinstance(stage, FineStage)
+    return Learned(stage)
+
+
+class LearnedVolume:
+    """The features of a volume."""
+
+    def __init__(self, stage: FineStage, encoded: FineVolume) -> None:
+        self.stage, self.encoded = stage, encoded
+
+    def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[LearnedComparison]:
+        read = self.stage.read(frames * (seen > 0))
+        for level, (frame, volume) in enumerate(zip(read.levels, self.encoded.levels, strict=True)):
+            yield LearnedComparison(self.stage, level, frame, volume)
+
+
+class LearnedComparison:
+    """Frames against a volume at one stride."""
+
+    iterations: int = _ITERATIONS
+    last_step: float = _LAST
+
+    def __init__(self, stage: FineStage, level: int, frame: FrameLevel, volume: VolumeLevel) -> None:
+        self.stage, self.level, self.frame, self.volume = stage, level, frame, volume
+        self.lever = frame.lever
+        self.longest_step = _LONGEST * STRIDES[level]
+
+    def similarity(self, poses: VoxelPoses) -> Float[Tensor, "b"]:
+        """Mean cosine of the features, which have length 1."""
+        found = self.stage.agreement(self.level, self.frame, self.volume, poses)
+        enough = found.inside > _LEAST_INSIDE
+        return torch.where(enough, 1 - found.residual / 2, NOTHING_SHARED)
+
+    def normal(self, poses: VoxelPoses) -> Normal:
+        """The equations of the fine stage, divided by what was compared: less of it is no merit."""
+        found = self.stage.agreement(self.level, self.frame, self.volume, poses)
+        at = self.stage.normal(self.level, self.frame, self.volume, poses)
+        weight = found.compared.clamp_min(1e-6)
+        return Normal(-found.robust / 2, at.matrix / weight[:, None, None], at.slope / weight[:, None])

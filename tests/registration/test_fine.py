@@ -1,0 +1,185 @@
+"""The fine stage behind a network: its poses in sessions, its quality features, and its features as a likeness."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import scopereg
+from scopereg.data import phantom
+from scopereg.errors import ScopeRegError
+from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses
+from scopereg.geometry.steps import inverse_positive, lever_voxels, moved
+from scopereg.images import Frame, pose_from_voxels, pose_to_voxels
+from scopereg.networks.fine import FineStage
+from scopereg.networks.weights import SHIPPED, fine_beside, save_network
+from scopereg.registration.confidence import FINE_FEATURES, at_pose, features_of
+from scopereg.registration.fine import PreparedFine
+from scopereg.registration.learned import Learned, make_learned
+from scopereg.registration.likeness import Likeness, PreparedLikeness
+from scopereg.registration.model import Registrar, load
+from scopereg.registration.refine import Refiner
+
+SHAPE = (32, 96, 96)
+
+
+@pytest.fixture(scope="module")
+def universal() -> Registrar:
+    return load(calibrated=False)
+
+
+@pytest.fixture(scope="module")
+def patient() -> phantom.Phantom:
+    return phantom.create("echo", seed=200_101, shape=SHAPE)
+
+
+@pytest.fixture(scope="module")
+def poses() -> VoxelPoses:
+    drawn = sample_poses(3, 6, SHAPE, torch.Generator().manual_seed(4))
+    return VoxelPoses(drawn.rotation.float(), drawn.translation.float())
+
+
+@pytest.fixture(scope="module")
+def images(patient: phantom.Phantom, poses: VoxelPoses) -> torch.Tensor:
+    return patient.acquire(*poses, seed=1).images
+
+
+@pytest.fixture(scope="module")
+def prepared(universal: Registrar, patient: phantom.Phantom) -> PreparedFine:
+    assert universal.fine is not None
+    return PreparedFine(universal.fine, patient.volume.array)
+
+
+def test_a_session_goes_on_from_the_network_by_the_fine_stage(
+    universal: Registrar, patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    assert universal.fine is not None
+    found = universal.prepare(patient.volume).locate(images).poses
+    alone = replace(universal, fine=None).prepare(patient.volume).locate(images).poses
+    with torch.no_grad():
+        twin = universal.fine(images, patient.volume.array[None], alone)
+    torch.testing.assert_close(found.translation, twin.translation, rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.rotation, twin.rotation, rtol=0, atol=1e-4)
+    errors, before = (mtre_mm(one, poses, SHAPE[1:], patient.spacing_mm) for one in (found, alone))
+    assert errors.mean() < before.mean()
+
+
+def test_features_of_the_fine_stage_tell_how_good_a_pose_is(
+    prepared: PreparedFine, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    read = prepared.read(images)
+    there = prepared.locate(read, poses)
+    near = prepared.features(read, VoxelPoses(there.rotation, there.translation), 0.6).mean(0)
+    away = moved(poses, torch.full((3, 6), 5.0), lever_voxels(*SHAPE[1:]))
+    far = prepared.features(read, away, 0.6).mean(0)
+    disagreement, _, telling, _ = range(4)
+    assert near[disagreement] < far[disagreement] - 0.3
+    assert near[telling] > far[telling] + 0.1
+    noise = prepared.features(prepared.read(torch.rand(3, *SHAPE[1:])), poses, 0.6).mean(0)
+    assert noise[disagreement] > near[disagreement] + 0.3
+
+
+def test_a_wrong_pixel_size_is_felt(prepared: PreparedFine, patient: phantom.Phantom, universal: Registrar) -> None:
+    """A frame that shows 6 % more than its pixels say."""
+    drawn = sample_poses(3, 3, SHAPE, torch.Generator().manual_seed(5))
+    right = patient.acquire(*drawn, seed=2).images
+    frames = [Frame(image, spacing_mm=patient.spacing_mm) for image in right]
+    wrong = torch.stack(
+        [
+            replace(frame, spacing_mm=(frame.spacing_mm[0] * 1.06,) * 2)
+            .resampled(frame.spacing_mm[0], SHAPE[:0:-1])
+            .array
+            for frame in frames
+        ]
+    )
+    start = VoxelPoses(drawn.rotation.float(), drawn.translation.float())
+    stretch = []
+    for one in (right, wrong):
+        read = prepared.read(one)
+        found = prepared.locate(read, start)
+        stretch.append(prepared.features(read, VoxelPoses(found.rotation, found.translation), 0.6)[:, 3].exp().mean())
+    assert stretch[1] > 1.5 * stretch[0]
+    assert stretch[1] > 0.02
+
+
+def test_results_have_these_features_and_keep_those_of_the_network_when_refined(
+    universal: Registrar, patient: phantom.Phantom, images: torch.Tensor
+) -> None:
+    frame = Frame(images[0], spacing_mm=patient.spacing_mm)
+    with replace(universal, observed=True).prepare(patient.volume) as session:
+        found = session.register(frame)
+        assert tuple(found.features) == features_of(agreement=False, fine=True)
+        where = pose_to_voxels(found.pose, frame, patient.volume)
+        moved_on = pose_from_voxels(where.rotation, where.translation + 3, frame, patient.volume)
+        refined = session.judge_refined(frame, replace(found, pose=moved_on))
+    changed = [name for name in found.features if found.features[name] != refined.features[name]]
+    assert changed == list(features_of(agreement=False, fine=True))[at_pose(fine=True)]
+    assert found.features["disagreement"] < refined.features["disagreement"]
+    assert not set(FINE_FEATURES) & set(features_of(agreement=True, fine=False))
+
+
+def test_a_network_can_be_had_without_it_and_is_not_judged_then(tmp_path: Path) -> None:
+    bare = load(fine=False)
+    assert bare.fine is None
+    assert bare.calibration is None
+    assert bare.fingerprint != load(calibrated=False).fingerprint
+    own = Path(shutil.copy(str(SHIPPED / "universal.safetensors"), tmp_path / "own.safetensors"))
+    assert load(own).fine is None
+    torch.manual_seed(0)
+    save_network(FineStage(), fine_beside(own), name="fine-stage")
+    assert isinstance(load(own).fine, FineStage)
+    shutil.copy(own, fine_beside(own))
+    with pytest.raises(ScopeRegError, match="it holds a ScopeReg"):
+        load(own)
+
+
+def test_its_features_are_a_likeness_that_leads_home(
+    prepared: PreparedFine, patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    likeness = Learned(prepared.stage)
+    assert isinstance(likeness, Likeness)
+    assert isinstance(likeness.prepare(patient.volume.array), PreparedLikeness)
+    assert make_learned(torch.device("cpu"), far=True).facts == likeness.facts
+    start = moved(poses, torch.tensor([[4.0, -3.0, 4.0, 3.0, -4.0, 3.0]]).expand(3, -1), lever_voxels(*SHAPE[1:]))
+    found = Refiner(patient.volume.array, likeness).refine(images, start)
+    errors, before = (mtre_mm(one, poses, SHAPE[1:], patient.spacing_mm) for one in (found.poses, start))
+    assert before.min() > 3
+    assert errors.mean() < 2
+    assert (found.similarity > found.similarity_before).all()
+    empty = Refiner(torch.zeros(SHAPE), likeness).refine(images, VoxelPoses(poses.rotation, poses.translation + 500))
+    assert (empty.similarity == -1).all()
+
+
+def test_the_learned_merit_rises_along_its_slope(
+    prepared: PreparedFine, patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    """The equations are those of a robust mean, whose weights stand still: their step is uphill."""
+    for comparison in Learned(prepared.stage).prepare(patient.volume.array).compare(images, torch.ones_like(images)):
+        away = moved(poses, torch.full((3, 6), 1.5), comparison.lever)
+        with torch.no_grad():
+            at = comparison.normal(away)
+            uphill = torch.nn.functional.normalize(-at.slope, dim=1) * 0.05
+            higher = comparison.normal(moved(away, uphill, comparison.lever)).merit
+        assert (higher > at.merit).all()
+
+
+def test_inverse_of_positive_matrices() -> None:
+    factors = torch.rand(4, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    matrices = factors @ factors.transpose(1, 2) + torch.eye(6)
+    torch.testing.assert_close(inverse_positive(matrices), torch.linalg.inv(matrices))
+
+
+def test_any_method_can_be_refined_by_it(patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses) -> None:
+    frame = Frame(images[0], spacing_mm=patient.spacing_mm)
+    near = moved(poses, torch.full((3, 6), 2.0), lever_voxels(*SHAPE[1:]))
+    start = pose_from_voxels(near.rotation[0], near.translation[0], frame, patient.volume)
+    found = scopereg.register(frame, patient.volume, method="identity+refine=learned", start=start)
+    where = pose_to_voxels(found.pose, frame, patient.volume)
+    ours = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
+    true = VoxelPoses(poses.rotation[:1], poses.translation[:1])
+    assert float(mtre_mm(ours, true, SHAPE[1:], patient.spacing_mm)) < 2
+    assert found.method.endswith("refined by learned")
