@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scopereg.devices import full_precision
@@ -77,9 +77,25 @@ class FineFrame(NamedTuple):
 
     def first(self, count: int) -> FineFrame:
         """The first frames of these."""
-        levels = (one._replace(vectors=one.vectors[:count], weights=one.weights[:count]) for one in self.levels)
-        vectors, weights, seen = (part[:count] for part in self.far[:3])
-        return FineFrame(tuple(levels), FarFrame(vectors, weights, seen, self.far.points), self.lever)
+        return self.pick(slice(count))
+
+    def pick(self, rows: slice | Int64[Tensor, "k"]) -> FineFrame:
+        """Some frames of these; one may be there several times."""
+        levels = (one._replace(vectors=one.vectors[rows], weights=one.weights[rows]) for one in self.levels)
+        vectors, weights, seen = (part[rows] for part in self.far[:3])
+        return self._replace(levels=tuple(levels), far=FarFrame(vectors, weights, seen, self.far.points))
+
+    @classmethod
+    def joined(cls, parts: Sequence[FineFrame]) -> FineFrame:
+        """Frames of one size as one batch."""
+        levels = (
+            one[0]._replace(
+                vectors=torch.cat([each.vectors for each in one]), weights=torch.cat([each.weights for each in one])
+            )
+            for one in zip(*(part.levels for part in parts), strict=True)
+        )
+        vectors, weights, seen = (torch.cat(one) for one in zip(*(part.far[:3] for part in parts), strict=True))
+        return parts[0]._replace(levels=tuple(levels), far=FarFrame(vectors, weights, seen, parts[0].far.points))
 
 
 class FineResult(NamedTuple):
@@ -177,12 +193,20 @@ class FineStage(nn.Module):
         path: list[VoxelPoses] = []
         with full_precision(start.rotation.device):
             poses = VoxelPoses(start.rotation.float(), start.translation.float())
-            for level, (frame, volume) in enumerate(zip(read.levels, encoded.levels, strict=True)):
-                for _ in range(self.steps[level]):
-                    poses = self._step(level, frame, volume, poses)
-                    path.append(poses)
-            last = self.normal(level, frame, volume, poses)
+            for level, count in enumerate(self.steps):
+                path += self.steps_at(level, read, encoded, poses, count)
+                poses = path[-1]
+            last = self.normal(level, read.levels[level], encoded.levels[level], poses)
         return FineResult(*poses, last.residual, last.matrix, tuple(path) if self.training else ())
+
+    def steps_at(
+        self, level: int, read: FineFrame, encoded: FineVolume, poses: VoxelPoses, count: int
+    ) -> list[VoxelPoses]:
+        """Poses after each of so many steps with the features of one level."""
+        path = [poses]
+        for _ in range(count):
+            path.append(self._step(level, read.levels[level], encoded.levels[level], path[-1]))
+        return path[1:]
 
     def normal(
         self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False

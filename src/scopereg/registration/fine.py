@@ -16,6 +16,7 @@ _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is lon
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
 _FINEST = len(STRIDES) - 1
+_INSIDE = 0.6  # share of a frame that must lie in the volume where places are compared
 
 
 class PreparedFine:
@@ -36,6 +37,12 @@ class PreparedFine:
     def locate(self, frames: FineFrame, start: VoxelPoses) -> FineResult:
         """From poses that a network found, in centred voxels."""
         return self.stage.descend(frames, self.encoded, start)
+
+    @torch.inference_mode()
+    def apart(self, frames: FineFrame, poses: VoxelPoses, level: int = _FINEST) -> Float[Tensor, "b"]:
+        """How far features of frames and volume are apart; infinite where too little of a frame lies in the volume."""
+        found = self.stage.agreement(level, frames.levels[level], self.encoded.levels[level], poses)
+        return found.robust.masked_fill(found.inside < _INSIDE, torch.inf)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses, spacing_mm: float) -> Float[Tensor, "b 4"]:
