@@ -28,7 +28,7 @@ from scopereg.registration.locator import Locator
 from scopereg.registration.method import create as create_method
 from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result, apart_mm
-from scopereg.registration.search import WideOptions, Windows, starts
+from scopereg.registration.search import StartOptions, Windows, starts
 from scopereg.registration.session import Session
 
 
@@ -78,7 +78,7 @@ def searches(known: list[Result], monkeypatch: pytest.MonkeyPatch) -> list[Resul
 
 
 def test_starts_lie_on_both_sides_of_the_middle_on_every_axis() -> None:
-    poses = starts(WideOptions(shift_voxels=5, turn_deg=90))
+    poses = starts(StartOptions(shift_voxels=5, turn_deg=90))
     assert torch.equal(poses.rotation[0], torch.eye(3))
     assert poses.translation.sum(0).abs().max() == 0
     assert poses.translation.norm(dim=1).tolist() == [0, *[5] * 6, *[0] * 6]
@@ -95,10 +95,10 @@ def test_what_a_network_alone_does_not_find_is_found(echo: Registrar, far: Far, 
     wide = Locator(far.volume, echo, wide=True).locate(far.frame)
     assert apart_mm(far.frame, wide.pose, far.true) < 6
     places = (wide, *wide.alternatives)
-    assert 1 < len(places) <= WideOptions().kept
+    assert 1 < len(places) <= StartOptions().kept
     assert all(one.similarity >= other.similarity for one, other in pairwise(places))
     apart = [apart_mm(far.frame, one.pose, other.pose) for n, one in enumerate(places) for other in places[:n]]
-    assert min(apart) > WideOptions().apart_mm
+    assert min(apart) > StartOptions().apart_mm
     assert wide.ok is not None  # the verdict is that of the last look
     assert wide.evidence is not None
     assert len(searches) == 1
@@ -208,7 +208,7 @@ def test_what_cannot_look_widely_says_so(echo: Registrar, far: Far, tmp_path: Pa
             Locator(far.volume, method, wide=True)
     with pytest.raises(ScopeRegError, match="agreement="):
         Locator(far.volume, echo, wide=True, agreement=True)
-    with pytest.raises(ScopeRegError, match="around the middle of the volume"):
+    with pytest.raises(ScopeRegError, match="all over the volume"):
         Locator(far.volume, echo, wide=True).locate(far.frame, far.true)
     save_network(create("ssvf-heads"), tmp_path / "heads.safetensors", name="ssvf-heads")
     with pytest.raises(ScopeRegError, match="cannot start anywhere else"):

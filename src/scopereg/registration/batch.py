@@ -52,7 +52,8 @@ class Job:
     resliced: str | None
     agreement: bool = False
     wide: bool = False
-    seconds: float | None = None  # after which a fallback begins nothing new
+    seconds: float | None = None  # after which neither a search nor a fallback begins anything new
+    any_angle: bool = False
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -161,7 +162,7 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"agreement": job.agreement, "wide": job.wide}
+    how = {"agreement": job.agreement, "wide": job.wide, "any_angle": job.any_angle}
     return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 

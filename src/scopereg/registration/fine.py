@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -11,11 +12,14 @@ from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, solve_positive
 from scopereg.networks.anywhere import alike
 from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume
+from scopereg.networks.passes import place
+from scopereg.networks.pyramid import read_table, volume_lattice
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
-_INSIDE = 0.6  # share of a frame that must lie in the volume where places are compared
+_CONTENT = 4  # voxels between places that are known to show something
+_SHARED = 0.5  # of a frame, that must lie where the volume shows something, for places to be compared
 
 
 class PreparedFine:
@@ -26,6 +30,8 @@ class PreparedFine:
         self.stage = stage
         with torch.inference_mode():
             self.encoded = encoded or stage.encode(volume[None].float())
+            shown = F.max_pool3d((volume[None] > 0).float(), _CONTENT + 1, _CONTENT, _CONTENT // 2)
+            self._shown = shown.unsqueeze(-1), volume_lattice(volume.shape, shown.shape[1:], _CONTENT)
 
     @torch.inference_mode()
     def read(self, images: Float[Tensor, "b h w"]) -> FineFrame:
@@ -39,9 +45,12 @@ class PreparedFine:
 
     @torch.inference_mode()
     def apart(self, frames: FineFrame, poses: VoxelPoses, level: int = FINEST) -> Float[Tensor, "b"]:
-        """How far features of frames and volume are apart; infinite where too little of a frame lies in the volume."""
-        found = self.stage.agreement(level, frames.levels[level], self.encoded.levels[level], poses)
-        return found.robust.masked_fill(found.inside < _INSIDE, torch.inf)
+        """How far features of frames and volume are apart; infinite where the volume shows too little of a frame."""
+        frame = frames.levels[level]
+        found = self.stage.agreement(level, frame, self.encoded.levels[level], poses).robust
+        shown, inside = read_table(*self._shown, place(frame.points, *poses) / _CONTENT)
+        shared = (frame.weights * shown[..., 0] * inside).sum(1) / frame.weights.sum(1).clamp_min(1e-6)
+        return found.masked_fill(shared < _SHARED, torch.inf)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses, spacing_mm: float) -> Float[Tensor, "b 4"]:

@@ -3,7 +3,7 @@
     NAME[:wide|:2][+refine[=LIKENESS]|+fallback|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
 
 NAME is a model of the package, a .safetensors file, a classical method, or `identity` for no registration. Behind a
-network `:wide` looks from many starts and `:2` makes two passes, each of which sees the volume from where the one
+network `:wide` looks all over the volume and `:2` makes two passes, each of which sees the volume from where the one
 before found the frame. Every `+` goes on from the poses found so far; a refinement
 compares grey values, unless it names another likeness. A fallback tries other ways where the pose is not ok.
 """
@@ -191,7 +191,7 @@ def parse(text: str) -> MethodName:
             f"unknown method {text!r}{did_you_mean(first, names())}",
             where="method=",
             fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
-            f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses"
+            f":{_WIDE} looks everywhere; +{REFINE}, or + and a classical method, goes on from any method's poses"
             + "".join(f", and so does +{step_name(likeness)}" for likeness in _LIKENESSES if likeness != GREY)
             + f"; +{FALLBACK} at the end tries other ways where a pose is not ok",
         )

@@ -25,8 +25,8 @@ from scopereg.registration.settings import SearchSettings
 _APART = 12.0  # voxels between hypotheses of the first look
 _SAME = (4.0, 2.0, 1.0)  # voxels: nearer than that, they have come to one place; at each level
 _STEPS = (6, 4, 3)  # at each level
-_GO_ON = (48, 16, 12)  # places that each level is given, at most
-_ELSEWHERE = 8.0  # voxels from which on a place is another one
+_GO_ON = (16, 12, 12)  # places that are left after each level, at most
+_ELSEWHERE = 16.0  # voxels from which on a place is another one
 _MANY = 8  # times as many peaks as hypotheses: most lie beside better ones
 
 
@@ -79,8 +79,8 @@ class _Hypotheses(NamedTuple):
         poses = VoxelPoses(*(torch.cat(part) for part in zip(*(one.poses for one in parts), strict=True)))
         return cls(poses, torch.cat([one.rows for one in parts]), torch.cat([one.worth for one in parts]))
 
-    def spread(self, count: int, apart_voxels: float, lever: float) -> _Hypotheses:
-        """The best that lie apart from one another."""
+    def apart(self, count: int, voxels: float, lever: float) -> list[int]:
+        """Rows of the best that lie so far apart from one another."""
         left, chosen = self.worth.clone(), list[int]()
         while len(chosen) < min(count, len(left)):
             best = int(left.argmax())
@@ -88,9 +88,16 @@ class _Hypotheses(NamedTuple):
                 break
             chosen.append(best)
             here = VoxelPoses(self.poses.rotation[best : best + 1], self.poses.translation[best : best + 1])
-            left[distance(self.poses, here, lever) < apart_voxels] = -math.inf
+            left[distance(self.poses, here, lever) < voxels] = -math.inf
             left[best] = -math.inf
-        return self.pick(torch.tensor(chosen, dtype=torch.int64, device=left.device))
+        return chosen
+
+    def spread(self, count: int, voxels: float, lever: float) -> _Hypotheses:
+        """The best that lie apart from one another; half of them elsewhere than all better ones, if there are such."""
+        elsewhere = self.apart(count // 2, _ELSEWHERE, lever)
+        others = [row for row in self.apart(count, voxels, lever) if row not in elsewhere]
+        rows = torch.tensor([*elsewhere, *others][:count], dtype=torch.int64, device=self.worth.device)
+        return self.pick(rows[self.worth[rows].argsort(descending=True)])
 
 
 @torch.inference_mode()
@@ -129,11 +136,11 @@ def _first_look(read: FineFrame, volume: FarVolume, tilts: Tensor, row: int, cou
 def _refined(fine: PreparedFine, read: FineFrame, found: _Hypotheses) -> _Hypotheses:
     """Where each level of the fine stage brings them, and what it finds there; the best that lie apart go on."""
     for level, (steps, same, most) in enumerate(zip(_STEPS, _SAME, _GO_ON, strict=True)):
-        found = found.pick(torch.arange(min(most, len(found.worth)), device=found.worth.device))
+        if not len(found.rows):
+            break
         frames = read.pick(found.rows)
         poses = fine.stage.steps_at(level, frames, fine.encoded, found.poses, steps)[-1]
-        found = _Hypotheses(poses, found.rows, -fine.apart(frames, poses, level))
-        found = found.spread(len(found.worth), same, read.lever)
+        found = _Hypotheses(poses, found.rows, -fine.apart(frames, poses, level)).spread(most, same, read.lever)
     return found
 
 
