@@ -262,7 +262,8 @@ def test_weights_find_their_own_calibration_and_refuse_another(narrow: Registrar
     assert beside.name == "mine.calibration.json"
     made = example_calibration(plain.fingerprint)
     made.save(beside)
-    assert scopereg.load(weights, device="cpu").calibration == made
+    for fine in (True, False):  # there is none that the calibration would be of
+        assert scopereg.load(weights, device="cpu", fine=fine).calibration == made
     example_calibration(narrow.fingerprint).save(beside)
     with pytest.raises(ScopeRegError, match="of another model"):
         scopereg.load(weights, device="cpu")
@@ -282,19 +283,23 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
     assert 0 < verdict.expected_mm < verdict.bound_mm < 30
 
 
-def test_a_session_judges_only_with_a_calibration(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
+@pytest.mark.parametrize("fine", [True, False])
+def test_a_session_judges_only_with_a_calibration(
+    narrow: Registrar, bare: Registrar, patients: list[phantom.Phantom], fine: bool
+) -> None:
+    model = narrow if fine else replace(bare, calibration=example_calibration(bare.fingerprint))
     frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
-    plain = replace(narrow, calibration=None).prepare(patients[0].volume).register(frame)
+    plain = replace(model, calibration=None).prepare(patients[0].volume).register(frame)
     assert (plain.ok, plain.features) == (None, {})
     assert plain.reason == plain.verdict == "not judged: narrow network is not calibrated"
     assert math.isnan(plain.confidence)
     assert "expected" not in str(plain)
     assert plain.facts["expected_mm"] is None
     for agreement in (False, True):
-        session = narrow.prepare(patients[0].volume, agreement=agreement)
+        session = model.prepare(patients[0].volume, agreement=agreement)
         judged = session.register(frame)
         assert np.abs(judged.pose.matrix - plain.pose.matrix).max() < 1e-3
-        assert tuple(judged.features) == features_of(agreement, fine=True)
+        assert tuple(judged.features) == features_of(agreement, fine)
         assert judged.belongs is False or 0 < judged.expected_mm < judged.bound_mm
         assert judged.ok is not None
         assert judged.verdict in str(judged)
