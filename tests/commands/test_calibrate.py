@@ -24,7 +24,7 @@ from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
-from scopereg.registration.calibration import read_calibration
+from scopereg.registration.calibration import path_beside, read_calibration
 from scopereg.registration.confidence import QUALITY_FEATURES
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
@@ -32,6 +32,12 @@ from scopereg.registration.result import Result
 from scopereg.registration.working_grid import KnownSizes
 
 SHAPE = (32, 64, 64)
+
+
+@pytest.fixture
+def alone(narrow_file: Path, tmp_path: Path) -> Path:
+    """Weights with no fine stage and no calibration beside them."""
+    return Path(shutil.copy(narrow_file, tmp_path / "alone.safetensors"))
 
 
 def test_a_case_is_observed_at_both_stages(bare: Registrar) -> None:
@@ -65,7 +71,7 @@ def test_what_is_calibrated_is_what_ships(narrow: Registrar, narrow_file: Path) 
 
 
 def test_the_verb_writes_a_calibration_of_the_model(
-    narrow: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it observes is tested above; here is what becomes of it."""
     features, errors, patients = synthetic(120, 5)
@@ -76,37 +82,35 @@ def test_the_verb_writes_a_calibration_of_the_model(
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
-    target = tmp_path / "new" / "echo.calibration.json"
-    assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
+    target = tmp_path / "new" / "alone.calibration.json"
+    assert main(["calibrate", str(alone), "echo", "-o", str(target), "--device", "cpu"]) == 0
     assert "120 frames" in capsys.readouterr().out
     made = read_calibration(target)
-    made.check_model(narrow.fingerprint, target)
+    made.check_model(scopereg.load(alone, device="cpu").fingerprint, target)
     assert made.made_on["frames"] == 120
     refined, plain = (made.error_model(stage, True).expected_mm([0.0] * 6) for stage in ("refined", "network"))
     assert refined / plain == pytest.approx(0.5, rel=1e-3)
 
 
 def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New weights under an old name: loading them is refused, and the advice is to calibrate."""
-    weights = tmp_path / "echo.safetensors"
-    shutil.copy(SHIPPED / weights.name, weights)
-    shutil.copy(SHIPPED / "universal.calibration.json", tmp_path / "echo.calibration.json")
+    shutil.copy(SHIPPED / "universal.calibration.json", path_beside(alone))
     with pytest.raises(ScopeRegError, match="of another model"):
-        scopereg.load(weights, device="cpu")
+        scopereg.load(alone, device="cpu")
     features, errors, patients = synthetic(120, 5)
     both = {"network": features, "refined": features}, {"network": errors, "refined": errors}
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
-    assert main(["calibrate", str(weights), "echo", "--device", "cpu"]) == 0
-    assert scopereg.load(weights, device="cpu").calibration is not None
+    assert main(["calibrate", str(alone), "echo", "--device", "cpu"]) == 0
+    assert scopereg.load(alone, device="cpu").calibration is not None
 
 
 def test_one_calibration_rests_on_several_datasets(
-    narrow: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    alone: Path, bare: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One fit over the frames of all of them; the file tells the parts."""
     features, errors, patients = synthetic(120, 5)
@@ -123,21 +127,21 @@ def test_one_calibration_rests_on_several_datasets(
 
     monkeypatch.setattr(calibrate, "observe", seen)
     monkeypatch.setattr(phantom_sets, "make_phantoms", small)
-    target = tmp_path / "all.calibration.json"
-    assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
+    target, datasets = tmp_path / "all.calibration.json", ("echo", "prostate", "abdomen")
+    assert main(["calibrate", str(alone), *datasets, "-o", str(target), "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "360 frames" in said
     assert "  prostate  network" in said
     made = read_calibration(target)
-    assert made.made_on["dataset"] == "echo + prostate + abdomen"
+    assert made.made_on["dataset"] == " + ".join(datasets)
     assert (made.made_on["cases"], made.made_on["frames"]) == (3, 360)
-    assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
+    assert [part["dataset"] for part in made.made_on["parts"]] == list(datasets)
     assert made.synthetic
-    alone = calibrate.calibrate(narrow, seen(narrow, small("echo")), {})
-    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, alone))
+    single = calibrate.calibrate(bare, seen(bare, small("echo")), {})
+    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, single))
     assert own < pooled < 3 * own
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
-        assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
+        assert main(["calibrate", str(alone), *wrong, "-o", str(target)]) == 2
         assert "name each dataset once" in capsys.readouterr().err
 
 
@@ -154,7 +158,7 @@ def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
 
 
 def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "echo", "echo"]) == 2
+    assert main(["calibrate", "universal", "echo"]) == 2
     assert "pass -o NAME.calibration.json" in capsys.readouterr().err
-    assert main(["calibrate", "echo", "echo", "-o", "echo.json"]) == 2
+    assert main(["calibrate", "universal", "echo", "-o", "universal.json"]) == 2
     assert "must end in .calibration.json" in capsys.readouterr().err

@@ -115,6 +115,21 @@ def test_the_file_is_small_and_tells_what_it_is(adapted: tuple[Adaptation, Path]
     assert not own["decoder.depth_gate.linear.weight"].equal(base["decoder.depth_gate.linear.weight"])
 
 
+def test_the_fine_stage_of_the_base_follows_and_nobody_judges_until_it_is_calibrated(
+    adapted: tuple[Adaptation, Path], patient: phantom.Phantom
+) -> None:
+    _, path = adapted
+    model, base = scopereg.load(path, "cpu"), scopereg.load(BASE, "cpu")
+    assert model.fine is not None
+    assert base.fine is not None
+    assert all(model.fine.state_dict()[key].equal(value) for key, value in base.fine.state_dict().items())
+    frame = Frame(patient.volume.array[8], spacing_mm=patient.spacing_mm)
+    found, alone = (one.register(frame, patient.volume) for one in (model, replace(model, fine=None)))
+    assert not found.pose.is_close(alone.pose, mm=1e-3, deg=1e-3)
+    assert (found.ok, found.belongs) == (None, None)
+    assert found.verdict == "not judged: patient network is not calibrated"
+
+
 def test_all_weights_learn_where_there_are_kernels_for_it(
     patient: phantom.Phantom, settings: AdaptSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
