@@ -303,7 +303,7 @@ def _joined(poses: Sequence[VoxelPoses]) -> VoxelPoses:
 def _settled(place: _Place, picture: _Pictures, every: Sequence[Alternative], poses: VoxelPoses) -> list[_Found]:
     """Alternatives where their features agree best, from poses near it."""
     read = place.fine.read(picture.of(every)[0].to(place.fine.device))
-    there = VoxelPoses(*place.fine.locate(read, VoxelPoses(*(part.to(place.fine.device) for part in poses)))[:2])
+    there = place.fine.locate(read, VoxelPoses(*(part.to(place.fine.device) for part in poses)))
     likeness = place.fine.likeness(read, there).tolist()
     kept = VoxelPoses(*(part.cpu() for part in there))
     return [
@@ -322,7 +322,7 @@ def _fitted(place: _Place, picture: _Pictures, starts: Sequence[_Found]) -> list
         every = [Alternative.sized(*row) for row in sizes.tolist()]
         read = place.fine.read(picture.of(every)[0].to(place.fine.device))
         there = place.fine.locate(read, VoxelPoses(*(part.to(place.fine.device) for part in poses)))
-        stretched = place.fine.stretched(read, VoxelPoses(*there[:2]), coarsely=turn < _COARSELY)
+        stretched = place.fine.stretched(read, there, coarsely=turn < _COARSELY)
         poses, sizes = stretched.poses, sizes * stretched.factors.cpu()
         if turn >= _COARSELY and float((stretched.factors - 1).abs().max()) < _SETTLED:
             break

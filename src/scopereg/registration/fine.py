@@ -8,16 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from scopereg.devices import full_precision
 from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, moved, solve_positive
 from scopereg.networks.anywhere import alike
-from scopereg.networks.fine import FineFrame, FineResult, FineStage, FineVolume, Normal
-from scopereg.networks.pyramid import STRIDES
+from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume, Normal
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
-_FINEST = len(STRIDES) - 1
 _LEAST_INSIDE = 0.3  # share of what a frame's features weigh that must lie in the volume to be alike at all
 _LARGEST = 0.12  # step in the size of pixels
 
@@ -44,9 +43,9 @@ class PreparedFine:
         return self.stage.read(images.float())
 
     @torch.inference_mode()
-    def locate(self, frames: FineFrame, start: VoxelPoses) -> FineResult:
+    def locate(self, frames: FineFrame, start: VoxelPoses) -> VoxelPoses:
         """From poses that a network found, in centred voxels."""
-        return self.stage.descend(frames, self.encoded, start)
+        return self.stage.descend(frames, self.encoded, start)[-1]
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses, spacing_mm: float) -> Float[Tensor, "b 4"]:
@@ -55,11 +54,13 @@ class PreparedFine:
         How far features of frame and volume are apart; how surely they tell the pose; how alike the frame is to this
         place at all; and by how much it would fit better with pixels of another size.
         """
-        frame = frames.levels[_FINEST]
-        at, step = self._with_stretch(_FINEST, frames, poses)
-        steady = at.matrix + _STEADY * torch.eye(8, device=at.matrix.device)
-        variance = inverse_positive(steady[:, :6, :6]).diagonal(dim1=1, dim2=2).sum(1) * at.residual / len(frame.points)
-        stretch = (step[:, 6:].abs().amax(1) / frame.lever).clamp_max(1.0)
+        frame = frames.levels[FINEST]
+        with full_precision(poses.rotation.device):
+            at, step = self._with_stretch(FINEST, frames, poses)
+            steady = at.matrix + _STEADY * torch.eye(8, device=at.matrix.device)
+            variance = inverse_positive(steady[:, :6, :6]).diagonal(dim1=1, dim2=2).sum(1)
+            variance = variance * at.residual / len(frame.points)
+            stretch = (step[:, 6:].abs().amax(1) / frame.lever).clamp_max(1.0)
         return torch.stack(
             [
                 at.residual.clamp_min(_LEAST).log(),
@@ -77,14 +78,16 @@ class PreparedFine:
         Details of any two pictures of tissue are somewhat alike (0.6), places are not (0): about 0.95 where a frame
         lies, and 0 where too little of it lies in the volume.
         """
-        found = self.stage.agreement(_FINEST, frames.levels[_FINEST], self.encoded.levels[_FINEST], poses)
-        told = 1 - found.residual / 2 + alike(frames.far, self.encoded.far, poses)[:, 0]
+        with full_precision(poses.rotation.device):
+            found = self.stage.agreement(FINEST, frames.levels[FINEST], self.encoded.levels[FINEST], poses)
+            told = 1 - found.residual / 2 + alike(frames.far, self.encoded.far, poses)[:, 0]
         return torch.where(found.inside >= _LEAST_INSIDE, told, 0.0)
 
     @torch.inference_mode()
     def stretched(self, frames: FineFrame, poses: VoxelPoses, *, coarsely: bool = False) -> Stretched:
         """One step in the pose and the size of pixels together, from poses where the features agree."""
-        _, step = self._with_stretch(_FINEST - coarsely, frames, poses)
+        with full_precision(poses.rotation.device):
+            _, step = self._with_stretch(FINEST - coarsely, frames, poses)
         factors = 1 - (step[:, 6:] / frames.lever).clamp(-_LARGEST, _LARGEST)
         return Stretched(moved(poses, -step[:, :6], frames.lever), factors)
 
