@@ -21,10 +21,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHAPED = [
     *("geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "geometry.steps"),
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
+    *("registration.fine", "registration.learned"),
     *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),
     *("ops.decode.plain", "ops.gates", "ops.norms", "ops.ssim"),
     *(f"networks.{name}" for name in ("encoders", "fusion", "decoder", "lattice", "passes", "scope_reg")),
     *(f"networks.{name}" for name in ("ablations", "streaming", "folded", "published")),
+    *(f"networks.{name}" for name in ("fine", "pyramid", "anywhere")),
     "evaluation.metrics",
     *(f"data.worlds.{name}" for name in ("acquisition", "fields", "motion", "probes", "structures", "sweep", "tissue")),
     *(f"data.mismatch.{name}" for name in ("images", "mismatch", "rays", "unseen")),

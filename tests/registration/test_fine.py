@@ -14,15 +14,18 @@ from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm, sample_poses
 from scopereg.geometry.steps import inverse_positive, lever_voxels, moved
-from scopereg.images import Frame, pose_from_voxels, pose_to_voxels
+from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels
 from scopereg.networks.fine import FineStage
 from scopereg.networks.weights import SHIPPED, fine_beside, save_network
 from scopereg.registration.confidence import FINE_FEATURES, at_pose, features_of
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.learned import Learned, make_learned
 from scopereg.registration.likeness import Likeness, PreparedLikeness
+from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, load
 from scopereg.registration.refine import Refiner
+from scopereg.registration.result import apart_mm
+from scopereg.registration.search import WideOptions, starts
 
 SHAPE = (32, 96, 96)
 
@@ -183,3 +186,113 @@ def test_any_method_can_be_refined_by_it(patient: phantom.Phantom, images: torch
     true = VoxelPoses(poses.rotation[:1], poses.translation[:1])
     assert float(mtre_mm(ours, true, SHAPE[1:], patient.spacing_mm)) < 2
     assert found.method.endswith("refined by learned")
+
+
+def test_what_does_not_count_is_black_and_part_of_no_likeness(
+    universal: Registrar, prepared: PreparedFine, patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    """Whatever is written over a frame: pose, features and learned likeness are those of the frame without it."""
+    masks = torch.ones_like(images, dtype=torch.bool)
+    masks[:, 20:40, 30:60] = False
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(3))
+    written = torch.where(masks, images, noise)
+    with replace(universal, observed=True).prepare(patient.volume) as session:
+        clean, other = (session.examine(each, masks) for each in (images * masks, written))
+        torch.testing.assert_close(other.poses.translation, clean.poses.translation)
+        torch.testing.assert_close(other.features, clean.features)
+        at = session.features_at(written, poses, masks)
+        torch.testing.assert_close(at, session.features_at(images * masks, poses, masks))
+        frames = [Frame(each[0], patient.spacing_mm, mask=masks[0]) for each in (images, written)]
+        one, same = (session.register(frame) for frame in frames)
+    assert one.pose.is_close(same.pose, mm=1e-4, deg=1e-4)
+    assert one.features == pytest.approx(same.features)
+    likeness = Learned(prepared.stage).prepare(patient.volume.array)
+    told = [
+        [comparison.similarity(poses) for comparison in likeness.compare(each, masks.float())]
+        for each in (images, written)
+    ]
+    torch.testing.assert_close(*told)
+
+
+def test_where_a_volume_has_no_picture_it_is_black_to_the_likeness(
+    prepared: PreparedFine, patient: phantom.Phantom
+) -> None:
+    known = torch.ones(SHAPE, dtype=torch.bool)
+    known[:, :, :20] = False
+    shown, cut = (
+        Learned(prepared.stage).prepare(volume, there).encoded.levels[2].table
+        for volume, there in ((patient.volume.array, known), (patient.volume.array * known, None))
+    )
+    assert torch.equal(shown, cut)
+
+
+def test_agreement_is_of_the_poses_of_the_fine_stage(
+    universal: Registrar, patient: phantom.Phantom, images: torch.Tensor
+) -> None:
+    """With it the pose and all other features are as without; how far poses move is told of the fine stage's."""
+    watched = replace(universal, observed=True)
+    with watched.prepare(patient.volume) as plain, watched.prepare(patient.volume, agreement=True) as session:
+        alone, both = plain.examine(images), session.examine(images)
+    torch.testing.assert_close(both.poses.translation, alone.poses.translation, rtol=0, atol=1e-3)
+    torch.testing.assert_close(both.features[:, :-1], alone.features, rtol=0, atol=2e-2)
+    assert both.features.shape[1] == len(features_of(agreement=True, fine=True))
+    with replace(watched, fine=None).prepare(patient.volume, agreement=True) as coarse:
+        assert both.features[:, -1].mean() < coarse.examine(images).features[:, -1].mean()
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 8), (1, 9, 17), (3, 40, 24)])
+def test_tiny_volumes_are_prepared_too(prepared: PreparedFine, shape: tuple[int, int, int]) -> None:
+    """However little there is to compare: a pose comes out, and it is a number."""
+    volume = torch.rand(shape, generator=torch.Generator().manual_seed(1))
+    small = PreparedFine(prepared.stage, volume)
+    start = VoxelPoses.identity(2, volume.device)
+    for frames in (volume[:1].expand(2, -1, -1), torch.zeros(2, *shape[1:])):
+        read = small.read(frames)
+        found = small.locate(read, start)
+        assert found.translation.isfinite().all()
+        assert small.features(read, found, 0.6).isfinite().all()
+    assert (found.translation == 0).all()  # of a frame that shows nothing
+
+
+def test_a_frame_of_another_size_and_a_volume_of_long_voxels_are_found_as_well(
+    universal: Registrar, patient: phantom.Phantom, images: torch.Tensor, poses: VoxelPoses
+) -> None:
+    """They are brought to one grid, on which the fine stage goes on from the network."""
+    step = patient.spacing_mm
+    long = Volume(patient.volume.array[::2], (step, step, 2 * step), patient.volume.origin_mm)
+    locator, errors = Locator(long, universal), []
+    for row, image in enumerate(images):
+        whole = Frame(image, spacing_mm=step)
+        true = pose_from_voxels(poses.rotation[row], poses.translation[row], whole, patient.volume)
+        part = whole.cut(8, 0, 92, 80)
+        frame = Frame(part.array[:, ::2], (2 * step, step), part.origin_mm)
+        errors.append(apart_mm(frame, locator.locate(frame).pose, true))
+    assert sum(errors) / len(errors) < 2
+
+
+def test_a_closed_session_has_no_fine_stage_left(universal: Registrar, patient: phantom.Phantom) -> None:
+    session = universal.prepare(patient.volume)
+    session.close()
+    assert session.fine is None
+    with pytest.raises(ScopeRegError, match="the session is closed"):
+        session.features_at(torch.zeros(1, *SHAPE[1:]), VoxelPoses.identity(1, torch.device("cpu")))
+
+
+def test_a_wide_search_ends_with_the_fine_stage(
+    universal: Registrar, prepared: PreparedFine, patient: phantom.Phantom, images: torch.Tensor
+) -> None:
+    frame, options = Frame(images[0], spacing_mm=patient.spacing_mm), WideOptions(looks=2, kept=1)
+    with universal.prepare(patient.volume) as session:
+        found = session.search(frame, options)
+        coarse = session._locate_from(images[0], *starts(options), options.looks)
+    begin = VoxelPoses(coarse.rotation, coarse.translation)
+    where = pose_to_voxels(found.pose, frame, patient.volume)
+    one_by_one = [
+        prepared.locate(prepared.read(images[:1]), VoxelPoses(*(part[row : row + 1] for part in begin))).translation[0]
+        for row in range(len(begin.rotation))
+    ]
+    assert min(float((where.translation - place).norm()) for place in one_by_one) < 1e-3
+
+
+def test_without_a_fine_stage_of_its_own_a_model_keeps_its_calibration() -> None:
+    assert load("echo", fine=False).calibration is not None

@@ -176,7 +176,7 @@ def test_a_volume_seen_from_a_pose_lies_where_it_lay() -> None:
 
 
 def test_from_a_start_it_is_the_network_in_the_resampled_volume(sized: Registrar, large: Large) -> None:
-    """The slow twin: resample, run the network, compose."""
+    """The slow twin: resample, run the network and its fine stage, compose."""
     frame = large.frames[0]
     parts = Windows(sized, large.volume)
     assert not parts.covers
@@ -186,7 +186,9 @@ def test_from_a_start_it_is_the_network_in_the_resampled_volume(sized: Registrar
     first = VoxelPoses(near.rotation[None], near.translation[None] + torch.tensor([3.0, -4.0, 2.0]))
     with torch.inference_mode():
         window = resample_volume(large.volume.array[None], *first, shape=(40, 64, 64))
+        assert sized.fine is not None
         found = sized.network(frame.array[None], window)
+        found = sized.fine(frame.array[None], window, VoxelPoses(found.rotation, found.translation))
         expected = compose_poses(first, VoxelPoses(found.rotation, found.translation))
     start = pose_from_voxels(first.rotation[0], first.translation[0], frame, large.volume)
     result = parts.register(frame, start)

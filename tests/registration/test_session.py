@@ -50,7 +50,8 @@ def test_the_pose_is_the_network_s(echo: Registrar, patients: list[phantom.Phant
         found = pose_to_voxels(result.pose, frames[row], volume)
         assert float((found.translation - wanted.translation[row]).norm()) < 0.01
         assert float(geodesic_angle_deg(found.rotation.float(), wanted.rotation[row])) < 0.01
-        assert 0 <= result.confidence <= 1
+        assert result.belongs is not None
+        assert result.belongs is False or 0 <= result.confidence <= 1  # so small a part of a heart may be refused
         assert result.evidence is not None
         assert result.evidence.shape == (8, 8)
         assert set(result.timings_ms) == {"image", "network"}

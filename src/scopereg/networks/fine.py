@@ -10,7 +10,7 @@ places of the volume apart, for a first look at all of it (`networks.anywhere`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,6 +34,7 @@ from scopereg.networks.pyramid import (
 )
 from scopereg.networks.recipe import Batch, Recipe
 
+FINEST = len(STRIDES) - 1  # level
 _DENSE = 2  # voxels: where places lie so close, every second of them says as much as all
 _LONGEST = 2.0  # step in cells of a level
 _SPREAD = 8.0  # voxels, turns at the lever: starts in training lie so far off on every axis, at the most
@@ -77,8 +78,16 @@ class FineFrame(NamedTuple):
 
     def first(self, count: int) -> FineFrame:
         """The first frames of these."""
-        levels = (one._replace(vectors=one.vectors[:count], weights=one.weights[:count]) for one in self.levels)
-        vectors, weights, seen = (part[:count] for part in self.far[:3])
+        return self._of_each(lambda part: part[:count])
+
+    def repeated(self, count: int) -> FineFrame:
+        """One frame so many times, without copies."""
+        return self._of_each(lambda part: part.expand(count, *part.shape[1:]))
+
+    def _of_each(self, change: Callable[[Tensor], Tensor]) -> FineFrame:
+        """The same change of whatever has a row for each frame."""
+        levels = (one._replace(vectors=change(one.vectors), weights=change(one.weights)) for one in self.levels)
+        vectors, weights, seen = (change(part) for part in self.far[:3])
         return FineFrame(tuple(levels), FarFrame(vectors, weights, seen, self.far.points), self.lever)
 
 
@@ -89,7 +98,6 @@ class FineResult(NamedTuple):
     translation: Float[Tensor, "b 3"]
     residual: Float[Tensor, "b"]  # weighted mean square distance of the features
     information: Float[Tensor, "b 6 6"]  # of shifts and turns in the frame's axes, in voxels, for each point compared
-    path: tuple[VoxelPoses, ...] = ()  # the poses after every step, for the loss
 
 
 class Normal(NamedTuple):
@@ -171,18 +179,20 @@ class FineStage(nn.Module):
 
     def locate(self, frames: Float[Tensor, "b h w"], encoded: FineVolume, start: VoxelPoses) -> FineResult:
         """From starts in voxels from the middle of the volume; every level goes on where the one before ended."""
-        return self.descend(self.read(frames), encoded, start)
+        read = self.read(frames)
+        poses = self.descend(read, encoded, start)[-1]
+        with full_precision(poses.rotation.device):
+            last = self.normal(FINEST, read.levels[FINEST], encoded.levels[FINEST], poses)
+        return FineResult(*poses, last.residual, last.matrix)
 
-    def descend(self, read: FineFrame, encoded: FineVolume, start: VoxelPoses) -> FineResult:
-        path: list[VoxelPoses] = []
+    def descend(self, read: FineFrame, encoded: FineVolume, start: VoxelPoses) -> tuple[VoxelPoses, ...]:
+        """The start and the poses after every step."""
+        path = [VoxelPoses(start.rotation.float(), start.translation.float())]
         with full_precision(start.rotation.device):
-            poses = VoxelPoses(start.rotation.float(), start.translation.float())
             for level, (frame, volume) in enumerate(zip(read.levels, encoded.levels, strict=True)):
                 for _ in range(self.steps[level]):
-                    poses = self._step(level, frame, volume, poses)
-                    path.append(poses)
-            last = self.normal(level, frame, volume, poses)
-        return FineResult(*poses, last.residual, last.matrix, tuple(path) if self.training else ())
+                    path.append(self._step(level, frame, volume, path[-1]))
+        return tuple(path)
 
     def normal(
         self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False
@@ -250,7 +260,7 @@ def objective(network: FineStage, batch: Batch) -> Float[Tensor, "b"]:
         lever, count = read.lever, len(batch.slices)
         draws = torch.rand(count, 7, device=batch.slices.device)
         start = moved(batch.poses, _SPREAD * draws[:, 6:] * (2 * draws[:, :6] - 1), lever)
-        path = network.descend(read, encoded, start).path
+        _, *path = network.descend(read, encoded, start)
         poses, places = network.log_sharpness.clamp_max(_SHARPEST).exp()
         telling = telling_loss(read.far, encoded.far, batch.poses, lever, poses)
         telling = _TELLING * telling + _PLACES * places_loss(read.far, encoded.far, batch.poses, places)

@@ -63,8 +63,8 @@ class Pyramid(nn.Module):
 
 def seen_places(frames: Float[Tensor, "b h w"], stride: int) -> Bool[Tensor, "b n"]:
     """The places of a stride around which frames are not black."""
-    share = F.avg_pool2d((frames > 0).float().unsqueeze(1), _AROUND, 1, _AROUND // 2)[:, 0]
-    return (share[:, ::stride, ::stride] > _SEEN).flatten(1)
+    share = F.avg_pool2d((frames > 0).float().unsqueeze(1), _AROUND, stride, _AROUND // 2)
+    return (share > _SEEN).flatten(1)
 
 
 def frame_places(height: int, width: int, stride: int, device: torch.device) -> Float[Tensor, "n 3"]:
@@ -96,7 +96,7 @@ def read_table(
     first = kept(_first_cell, lattice, cells.device)
     last = kept(_last_cell, lattice, cells.device)
     inside = ((cells >= first) & (cells <= last)).all(-1)
-    read = _by_rows if torch.is_grad_enabled() else _by_gathering
+    read = _by_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else _by_gathering
     found = read(table, lattice, cells)
     return found.reshape(frames, -1, found.shape[-1]), inside.float().reshape(frames, -1)
 
@@ -106,7 +106,10 @@ def _by_gathering(table: Tensor, lattice: Lattice, cells: Tensor) -> Tensor:
 
 
 def _by_rows(table: Tensor, lattice: Lattice, cells: Tensor) -> Tensor:
-    """With gradients: these are added to whole rows, which a GPU does many times faster than `grid_sample` does."""
+    """With gradients: these are added to whole rows, which a GPU does many times faster than `grid_sample` does.
+
+    Also in exported models: every runtime can take rows of a table.
+    """
     weights = torch.ones_like(cells[..., :1])
     rows = torch.arange(len(table), device=table.device)[:, None, None]
     for axis, (start, size) in enumerate(zip(lattice.start, lattice.shape, strict=True)):  # z, y, x
@@ -151,8 +154,10 @@ def _last_cell(lattice: Lattice, device: torch.device) -> Tensor:
 
 
 def _every_second(height: int, width: int, stride: int, device: torch.device) -> Tensor:
-    rows, columns = (torch.arange(-(-n // stride), device=device) for n in (height, width))
-    return ((rows[:, None] + columns) % 2 == 0).flatten().nonzero()[:, 0]
+    rows, columns = (-(-n // stride) for n in (height, width))
+    # Counted on the host: how many there are is not asked of a device, nor unknown to an exported model.
+    chosen = [row * columns + column for row in range(rows) for column in range(row % 2, columns, 2)]
+    return torch.tensor(chosen, device=device)
 
 
 def _frame_places(height: int, width: int, stride: int, device: torch.device) -> Tensor:

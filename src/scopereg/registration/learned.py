@@ -38,7 +38,8 @@ class Learned:
 
     def prepare(self, volume: Float[Tensor, "d h w"], known: Bool[Tensor, "d h w"] | None = None) -> LearnedVolume:
         with torch.no_grad():
-            return LearnedVolume(self.stage, self.stage.encode(volume[None].float()))
+            shown = volume.float() if known is None else volume.float() * known.to(volume.device)
+            return LearnedVolume(self.stage, self.stage.encode(shown[None]))
 
 
 def make_learned(device: torch.device, far: bool) -> Learned:

@@ -117,7 +117,7 @@ def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool =
     `scopereg.registration.model.names()` lists those of the package. A calibration beside the weights
     (NAME.calibration.json, see `scopereg calibrate`) comes with them, unless `calibrated` is False. So does a fine
     stage (NAME.fine.safetensors), by default that of the weights they were adapted from; without `fine` the network is
-    alone, and nothing is calibrated.
+    alone, and what was calibrated with a fine stage is left out.
     """
     place = resolve_device(device)
     if str(name) in names():
@@ -135,16 +135,17 @@ def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool =
 def _open(name: str, path: Path, device: torch.device, calibrated: bool, fine: bool) -> Registrar:
     facts, base = read_facts(path), read_base(path)
     bases = _bases(facts, base)
+    stage = _fine_stage(path, bases, device)
     registrar = Registrar(
         name,
         load_network(path, device),
         facts,
         device,
-        fine=_fine_stage(path, bases, device) if fine else None,
+        fine=stage if fine else None,
         bases=bases,
     )
     beside = path_beside(path)
-    alone = registrar.fine is None and not fine
+    alone = registrar.fine is not stage  # nobody calibrated it so
     if not calibrated or alone or not beside.is_file():
         return registrar
     calibration = read_calibration(beside)

@@ -199,7 +199,7 @@ class Session:
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None and not self.agreement
         masks = mask.expand(len(images), -1, -1)
-        read, finely = self._finely(images, found)
+        read, finely = self._finely(image[None], found)
         features = torch.empty(len(images), 0)
         if judged:
             features = self._prepare_features().of(images, found, masks, finely, read)
@@ -221,7 +221,10 @@ class Session:
 
     @watched()
     def examine(self, images: Tensor, masks: Tensor | None = None) -> HostPoses:
-        """As `locate`, and what tells how good the poses are; `masks` (B, H, W) are true where pixels count."""
+        """As `locate`, and what tells how good the poses are; `masks` (B, H, W) are true where pixels count.
+
+        The others are black, whatever they are.
+        """
         masks = torch.ones_like(images, dtype=torch.bool) if masks is None else masks
         with self._in_use():
             self._prepare_features()
@@ -256,7 +259,8 @@ class Session:
         with self._in_use():
             quality, device = self._prepare_features(), self._reference.device
             where = VoxelPoses(poses.rotation.to(device), poses.translation.to(device))
-            return quality.at_poses(images.float().to(device), where, masks.to(device)).cpu()
+            masks = masks.to(device)
+            return quality.at_poses(images.float().to(device) * masks, where, masks).cpu()
 
     def _prepare_features(self) -> QualityFeatures:
         if self.registrar.streaming is None:
@@ -289,6 +293,7 @@ class Session:
     def _find_features(self, images: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
         """As `_find`, and the quality features (B, S)."""
         assert self._quality is not None
+        images = images * masks
         every, count = with_changes(images) if self.agreement else images, len(images)
         found = self._locate(every)
         own = found._replace(**{name: value[:count] for name, value in found._asdict().items()})
@@ -298,11 +303,12 @@ class Session:
         return self._pack(images, own, poses), features
 
     def _finely(self, images: Tensor, found: Any) -> tuple[FineFrame | None, VoxelPoses | None]:
-        """Images as the fine stage reads them, and where it brings what the network found."""
+        """Images, or one for all, as the fine stage reads them, and where it brings what the network found."""
         if self.fine is None:
             return None, None
-        read = self.fine.read(images)
-        return read, _poses_of(self.fine.locate(read, _poses_of(found)))
+        read, count = self.fine.read(images), len(found.rotation)
+        read = read if len(images) == count else read.repeated(count)
+        return read, self.fine.locate(read, _poses_of(found))
 
     def _pack(self, images: Tensor, found: Any, poses: VoxelPoses) -> Tensor:
         similarity = similarity_at(images, self._reference, poses)
