@@ -68,6 +68,7 @@ def test_words_that_are_understood(words: str, values: dict[str, Any]) -> None:
         ("--pixel-mm 0.3mm", "--pixel-mm", "'0.3mm' is no number", "leave the unit out: --pixel-mm 0.3"),
         ("--pixel-mm 0.3 0.4mm", "--pixel-mm", "'0.4mm' is no number", "leave the unit out"),
         ("--pixel-mm 0.3,0.4", "--pixel-mm", "'0.3,0.4' is no number", "write --pixel-mm 0.3 0.4"),
+        ("--pixel-mm 0,3", "--pixel-mm", "'0,3' is no number", "write --pixel-mm 0.3; or 0 3, for two numbers"),
         ("--offset 0,3", "--offset", "is no number", "write --offset 0.3"),
         ("--shape 8 16", "--shape", "3 values are needed, got 2", "write --shape N N N"),
         ("--shape 8 16 2.5", "--shape", "'2.5' is no whole number", "without a point"),

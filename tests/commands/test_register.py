@@ -285,6 +285,11 @@ def test_control_c_ends_the_processes_too(tmp_path: Path) -> None:
         (["cine.dcm", "volume.nii.gz"], ["it holds 4 frames", "-o FOLDER"]),
         (["cine.dcm", "volume.nii.gz", "--index", "9"], ["frame 9 is asked for", "--index, from 0 to 3"]),
         (["scan.igs.mha", "volume.nii.gz", "--index", "0"], ["no transforms lead from Image", "--pixel-mm"]),
+        (["volume.nii.gz", "frame.png"], ["frame.png: it holds frames", "scopereg register frame.png volume.nii.gz"]),
+        (["volume.nii.gz", "frame.dcm"], ["frame.dcm: it holds frames", "scopereg register frame.dcm volume.nii.gz"]),
+        (["volume.nii.gz", "volume.nii.gz"], ["it holds 24 frames, as a volume does", "the frame comes first"]),
+        (["black.png", "volume.nii.gz", "--pixel-mm", "1"], ["black.png: the frame is empty: every value is 0"]),
+        (["frame.dcm", "zero.nii.gz"], ["zero.nii.gz: the volume is empty: every value is 0"]),
         (["frames", "volume.nii.gz", "-o", "p.tfm"], ["a batch needs a folder"]),
         (["frames", "volume.nii.gz", "-o", "x", "--placed", "a.nrrd"], ["pass an ending"]),
         (["frames", "volume.nii.gz", "-o", "x", "--pixel-mm", "1", "--workers", "0"], ["0 processes"]),
@@ -305,6 +310,8 @@ def test_bad_input_is_explained_and_writes_nothing(
     work.mkdir()
     for path in case.folder.iterdir():
         (work / path.name).symlink_to(path)
+    (work / "black.png").write_bytes(png_bytes(np.zeros((40, 40), np.uint8)))
+    io.write_volume(Volume(np.zeros((8, 16, 16)), 1.0), work / "zero.nii.gz")
     before = sorted(path.name for path in work.iterdir())
     monkeypatch.chdir(work)
     assert register(*words) == 2

@@ -21,7 +21,7 @@ from scopereg.images import pose_from_voxels
 from scopereg.progress import listening
 from scopereg.registration import method as methods
 from scopereg.registration.confidence import ENOUGH
-from scopereg.registration.fallback import FallbackMethod, after_tries
+from scopereg.registration.fallback import FallbackMethod, Find, after_tries, best_of
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import MethodName, create, parse, register_fallback
 from scopereg.registration.model import Registrar
@@ -176,6 +176,15 @@ def test_an_ok_place_is_not_ok_while_another_is_more_alike(scene: tuple[Frame, V
     assert found.ok is False
     assert found.similarity > 0.99
     assert "this pose is as good as any" in found.notes[-1]
+
+
+def test_the_most_alike_pose_of_one_place_is_taken_whoever_is_ok(scene: tuple[Frame, Volume]) -> None:
+    """But for what refinements of one place differ by."""
+    frame, _ = scene
+    sure, near = replace(at(0, **GOOD), similarity=0.80), replace(at(1, **BAD), similarity=0.83)
+    assert best_of(frame, [Find(near), Find(sure)]).result is near
+    assert best_of(frame, [Find(replace(near, similarity=0.805)), Find(sure)]).result is sure
+    assert best_of(frame, [Find(replace(near, similarity=0.7)), Find(sure)]).result is sure
 
 
 def test_what_is_not_seen_from_there_is_no_more_than_told(scene: tuple[Frame, Volume]) -> None:

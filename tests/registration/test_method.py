@@ -18,7 +18,7 @@ from scopereg.networks.weights import save_network
 from scopereg.registration import method as methods
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.locator import Locator
-from scopereg.registration.method import Method, MethodName, create, parse, register_method, register_step
+from scopereg.registration.method import Method, MethodName, create, create_named, parse, register_method, register_step
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared import Found, Prepared
@@ -65,6 +65,20 @@ def test_wrong_names_are_explained(wrong: str) -> None:
         create(wrong, "cpu")
     assert "identity" in caught.value.fix
     assert "+refine" in caught.value.fix
+
+
+def test_methods_for_one_table_may_have_names_of_one_s_own(tmp_path: Path) -> None:
+    """Two files called model.safetensors are two methods, and a likeness behind `=` is no name."""
+    files = [tmp_path / name / "model.safetensors" for name in "ab"]
+    for path in files:
+        path.parent.mkdir()
+        save_network(create_network("scope-reg"), path, name="scope-reg")
+    made = create_named([f"mine={files[0]}", f"ours={files[1]}+refine", "identity+refine=grey"], "cpu")
+    assert [method.name for method in made] == ["mine", "ours", create("identity+refine", "cpu").name]
+    assert made[0].facts == create(str(files[0]), "cpu").facts
+    with pytest.raises(ScopeRegError, match="two methods are called 'model'") as caught:
+        create_named([str(path) for path in files], "cpu")
+    assert f"model-1={files[0]}" in caught.value.fix
 
 
 def test_every_named_method_can_be_made(tmp_path: Path) -> None:
