@@ -291,7 +291,3 @@ def test_a_search_begins_and_ends_with_the_fine_stage(
     where = pose_to_voxels(found.pose, frame, patient.volume)
     torch.testing.assert_close(where.translation, there.translation[0], atol=1e-3, rtol=0)
     assert 0 < found.stands_out <= 1
-
-
-def test_without_a_fine_stage_of_its_own_a_model_keeps_its_calibration() -> None:
-    assert load("echo", fine=False).calibration is not None

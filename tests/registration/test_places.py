@@ -61,12 +61,11 @@ def test_all_shifts_at_once_are_as_alike_as_one_after_the_other(prepared: Prepar
     read, far = prepared.read(scene.frame.array[None]).far, prepared.encoded.far
     turns = rotation_from_euler_deg(torch.tensor([[0.0, 0, 0], [12.0, -20, 7]]))
     cells = cells_voxels(far.lattice, torch.device("cpu"))
+    some = torch.arange(3, len(cells), 17)
     with torch.inference_mode():
-        found = alike_everywhere(read, far, turns).flatten(1)
+        found = alike_everywhere(read, far, turns).flatten(1)[:, some]
         for row, turn in enumerate(turns):
-            wanted = torch.cat(
-                [alike(read, far, VoxelPoses(turn.expand(len(part), 3, 3), part))[0] for part in cells.split(500)]
-            )
+            wanted = alike(read, far, VoxelPoses(turn.expand(len(some), 3, 3), cells[some]))[0]
             torch.testing.assert_close(found[row], wanted, atol=1e-5, rtol=0)
 
 
@@ -110,18 +109,13 @@ def test_a_stranger_does_not_stand_out(universal: Registrar, scene: Scene, prepa
 
 def test_the_time_is_bounded(universal: Registrar, scene: Scene, prepared: PreparedFine) -> None:
     """What is left is the first look; other turns and other places are not begun."""
-    every = find_places(prepared, scene.frame.array, SearchSettings(any_angle=True))
-    upright = find_places(prepared, scene.frame.array, SearchSettings(any_angle=True), until=time.perf_counter())
-    assert apart_mm(scene.frame, _pose(upright, scene), scene.truth) < 3
-    assert apart_mm(scene.frame, _pose(every, scene), scene.truth) < 3
-    assert float(_turns_deg(upright).max()) < 60 < float(_turns_deg(every).max())
+    turned, settings = torch.rot90(scene.frame.array, 1), SearchSettings(any_angle=True)
+    every = find_places(prepared, turned, settings)
+    upright = find_places(prepared, turned, settings, until=time.perf_counter())
+    assert float(_turns_deg(upright).max()) < 60 < float(_turns_deg(every)[0])
     found = Locator(scene.volume, universal, seconds=1e-3).locate(scene.frame)
     assert apart_mm(scene.frame, found.pose, scene.truth) < 2
     assert found.alternatives == ()
-
-
-def _pose(places: Places, scene: Scene) -> Pose:
-    return pose_from_voxels(places.poses.rotation[0], places.poses.translation[0], scene.frame, scene.volume)
 
 
 def _turns_deg(places: Places) -> torch.Tensor:
