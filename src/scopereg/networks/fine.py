@@ -76,10 +76,6 @@ class FineFrame(NamedTuple):
     far: FarFrame
     lever: float
 
-    def first(self, count: int) -> FineFrame:
-        """The first frames of these."""
-        return self._of_each(lambda part: part[:count])
-
     def repeated(self, count: int) -> FineFrame:
         """One frame so many times, without copies."""
         return self._of_each(lambda part: part.expand(count, *part.shape[1:]))

@@ -50,7 +50,6 @@ class Job:
     convention: Convention
     placed: str | None  # endings of images, None for no such image
     resliced: str | None
-    agreement: bool = False
     wide: bool = False
     seconds: float | None = None  # after which neither a search nor a fallback begins anything new
     any_angle: bool = False
@@ -162,7 +161,7 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"agreement": job.agreement, "wide": job.wide, "any_angle": job.any_angle}
+    how = {"wide": job.wide, "any_angle": job.any_angle}
     return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 

@@ -204,28 +204,26 @@ def create(
     *,
     wide: bool = False,
     refine: bool = False,
-    agreement: bool = False,
     fallback: bool = False,
     seconds: float | None = None,
     any_angle: bool = False,
 ) -> Method:
     """A method by its name or of a network; `wide`, `refine` and `fallback` say the same as in the name.
 
-    `agreement` is for networks: they locate each frame under small changes too, for a surer verdict. After `seconds` of
-    a frame neither a search of the volume nor a fallback begins anything new. With `any_angle` networks seek frames in
-    all of the volume, turned in their plane by any angle.
+    After `seconds` of a frame neither a search of the volume nor a fallback begins anything new. With `any_angle`
+    networks seek frames in all of the volume, turned in their plane by any angle.
     """
     search: dict[str, Any] = {"any_angle": any_angle, "seconds": seconds}
     if isinstance(method, str | Path):
         name = parse(str(method)).also(wide=wide, refine=refine, fallback=fallback)
-        made, fallback = _first(name, device, agreement, search), name.falls_back
+        made, fallback = _first(name, device, search), name.falls_back
         for step in name.steps:
             go_on = _step_of(step)
             assert go_on is not None, step
             made = made if step == FALLBACK else go_on(made, device)
     else:
         if isinstance(method, Registrar):
-            method = NetworkMethod(method, agreement=agreement, wide=wide, **search)
+            method = NetworkMethod(method, wide=wide, **search)
         elif wide or any_angle:
             raise _no_wide_search(method.name)
         made = RefinedMethod(method, device) if refine else method
@@ -263,10 +261,10 @@ def _step_of(text: str) -> MakeStep | None:
     return _STEPS.get(text)
 
 
-def _first(name: MethodName, device: str, agreement: bool, search: dict[str, Any]) -> Method:
+def _first(name: MethodName, device: str, search: dict[str, Any]) -> Method:
     if name.first not in _FIRSTS:
         model = models.load(name.first, device)
-        return NetworkMethod(model, passes=name.passes, agreement=agreement, wide=name.wide, **search)
+        return NetworkMethod(model, passes=name.passes, wide=name.wide, **search)
     if name.wide or search["any_angle"]:
         raise _no_wide_search(name.first)
     return _FIRSTS[name.first](device)

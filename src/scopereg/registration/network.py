@@ -49,7 +49,6 @@ class NetworkMethod:
         *,
         passes: int = 1,
         wide: bool = False,
-        agreement: bool = False,
         any_angle: bool = False,
         seconds: float | None = None,
     ) -> None:
@@ -57,8 +56,6 @@ class NetworkMethod:
 
         By `any_angle` they may be turned in their plane, and after so many `seconds` a search begins nothing more.
         """
-        if (wide or any_angle) and agreement:
-            raise ScopeRegError("it is asked for with agreement=", where="wide=", fix="leave one of them out")
         if any_angle and model.fine is None:
             raise ScopeRegError(
                 f"{model.name} has no features to compare turned frames by",
@@ -66,15 +63,13 @@ class NetworkMethod:
                 fix="use weights with a fine stage, such as universal, or leave it out",
             )
         self.model = model if passes == 1 else replace(model, calibration=None)
-        self.passes, self.wide, self.agreement = passes, wide or any_angle, agreement
+        self.passes, self.wide = passes, wide or any_angle
         self.search = SearchSettings(any_angle=any_angle, seconds=seconds)
         words = (" wide" if self.wide else "") + (" any angle" if any_angle else "")
         self.name = model.name + words + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
         if self.wide:
             self.facts["wide"] = str(StartOptions() if model.fine is None else self.search)
-        if agreement:
-            self.facts["agreement"] = True
         if self.model.calibration is not None:
             self.facts["calibration"] = self.model.calibration.made_on
         if model.bases:
@@ -97,7 +92,7 @@ class PreparedNetwork(Prepared):
         self.precise = self.model.fine is not None
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
-        self._volumes = PreparedVolumes(self.model, volume, agreement=method.agreement)
+        self._volumes = PreparedVolumes(self.model, volume)
         words: list[str] = []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
@@ -251,13 +246,13 @@ class PreparedVolume:
     What is prepared for a session, and for a search of all of the volume, is made when it is first needed.
     """
 
-    def __init__(self, model: Registrar, gridded: Gridded, *, agreement: bool = False) -> None:
-        self.model, self.volume, self.note, self.agreement = model, gridded.volume, gridded.note, agreement
+    def __init__(self, model: Registrar, gridded: Gridded) -> None:
+        self.model, self.volume, self.note = model, gridded.volume, gridded.note
         self.window = gridded.first_look
         self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
         shape = None if gridded.window is None else self.window.shape
-        self.windows = Windows(model, self.volume, shape=shape, agreement=agreement, fine=lambda: self.fine)
+        self.windows = Windows(model, self.volume, shape=shape, fine=lambda: self.fine)
 
     @property
     def whole(self) -> bool:
@@ -274,7 +269,7 @@ class PreparedVolume:
 
     @property
     def session(self) -> Session:
-        return self._once("session", lambda: self.model.prepare(self.window, agreement=self.agreement))
+        return self._once("session", lambda: self.model.prepare(self.window))
 
     @property
     def fine(self) -> PreparedFine | None:
@@ -317,8 +312,8 @@ class PreparedVolumes:
     A network of one voxel size needs the volume prepared only once. Threads may share it.
     """
 
-    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
-        self._model, self._volume, self._agreement = model, volume, agreement
+    def __init__(self, model: Registrar, volume: Volume) -> None:
+        self._model, self._volume = model, volume
         self._made: OrderedDict[WorkingGrid | None, PreparedVolume] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -333,7 +328,7 @@ class PreparedVolumes:
         with self._lock:  # a thread that comes second waits for what the first prepares
             if key not in self._made:
                 gridded = on_grid(self._model, self._volume, field)
-                self._made[key] = PreparedVolume(self._model, gridded, agreement=self._agreement)
+                self._made[key] = PreparedVolume(self._model, gridded)
             self._made.move_to_end(key)
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back

@@ -85,7 +85,6 @@ def register(
     refine: bool | None = None,
     fallback: bool | None = None,
     seconds: float | None = None,
-    agreement: bool = False,
     wide: bool = False,
     any_angle: bool = False,
     device: str = "auto",
@@ -101,14 +100,13 @@ def register(
     `method` is a model of the package (`registration.model.names()`), the path of weights (.safetensors), simpleitk-mi,
     simpleitk-ncc, elastix, or identity: no search. These last are refined where `refine=True` asks for it. A name with
     `+` says itself what follows, such as `universal+refine+fallback`, see `registration.method`. `start` is a pose, a
-    file with one, or "tracker", the place that the frame's own file gives it; none is needed. With `agreement` a
-    network also locates the frame under small changes, for a surer verdict. For many frames in one volume make a
-    `Locator`, which does no more than it is told.
+    file with one, or "tracker", the place that the frame's own file gives it; none is needed. For many
+    frames in one volume make a `Locator`, which does no more than it is told.
     """
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
     name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
-    locator = Locator(volume, name, agreement=agreement, wide=wide, seconds=seconds, any_angle=any_angle, device=device)
+    locator = Locator(volume, name, wide=wide, seconds=seconds, any_angle=any_angle, device=device)
     begin = Start.read(start).of(frame, volume)
     result = with_hints(locator, frame, locator.locate(frame, begin), begin)
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)

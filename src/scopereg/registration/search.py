@@ -120,15 +120,14 @@ class Windows:
         volume: Volume,
         *,
         shape: tuple[int, int, int] | None = None,
-        agreement: bool = False,
         fine: Callable[[], PreparedFine | None] = lambda: None,
     ) -> None:
-        """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
+        """The volume is isotropic, with values in [0, 1].
 
         Windows have `shape` (D, H, W), or what the facts of the model say, see `window_shape`. `fine` gives the volume
         as the network's fine stage prepares it, when that is first needed; None where it has none.
         """
-        self.model, self.volume, self.agreement = model, volume.to(model.device), agreement
+        self.model, self.volume = model, volume.to(model.device)
         self._fine = fine
         self.shape = shape or window_shape(model, volume)
         # What tells the size of a frame that the network is given.
@@ -161,7 +160,7 @@ class Windows:
         where = pose_to_voxels(start, grid, self.volume)
         window = seen_from(self.volume, *where, self.shape)
         try:
-            with self.model.prepare(window, agreement=self.agreement, recorded=False) as session:
+            with self.model.prepare(window, recorded=False) as session:
                 found = session.register(frame)
         except ScopeRegError as error:
             raise RegistrationError(
