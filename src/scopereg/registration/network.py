@@ -8,8 +8,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -33,6 +34,8 @@ from scopereg.registration.working_grid import (
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
+
+Made = TypeVar("Made")
 
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
@@ -249,10 +252,11 @@ class PreparedVolume:
     def __init__(self, model: Registrar, gridded: Gridded) -> None:
         self.model, self.volume, self.note = model, gridded.volume, gridded.note
         self.window = gridded.first_look
-        self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
+        self._session = _Once(partial(model.prepare, self.window))
+        self._fine = _Once(partial(_fine_of, model, self.volume, self._session if self.whole else None))
+        self._session_of_all = _Once(partial(_judge_of, model, self.volume, self._fine))
         shape = None if gridded.window is None else self.window.shape
-        self.windows = Windows(model, self.volume, shape=shape, fine=lambda: self.fine)
+        self.windows: Windows = Windows(model, self.volume, shape=shape, fine=self._fine)
 
     @property
     def whole(self) -> bool:
@@ -269,23 +273,12 @@ class PreparedVolume:
 
     @property
     def session(self) -> Session:
-        return self._once("session", lambda: self.model.prepare(self.window))
-
-    @property
-    def fine(self) -> PreparedFine | None:
-        """All of the volume as the fine stage prepares it; None where the network has none."""
-        stage = self.model.fine
-        if stage is None or self.whole:
-            return self.session.fine
-        return self._once("fine", lambda: PreparedFine(stage, unit_range(self.volume.array).to(self.model.device)))
+        return self._session()
 
     @property
     def session_of_all(self) -> Session:
         """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
-        if self.whole:
-            return self.session
-        made = lambda: Session(self.model, self.volume, recorded=False, encoded=False, fine=self.fine)  # noqa: E731
-        return self._once("all", made)
+        return self.session if self.whole else self._session_of_all()
 
     def session_at(self, frame: Frame, place: Pose) -> Session:
         """A session that judges poses around one from which the volume was seen.
@@ -299,11 +292,29 @@ class PreparedVolume:
         seen = seen_from(self.volume, *where, self.window.shape)
         return Session(self.model, seen, recorded=False, encoded=False)
 
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+
+class _Once(Generic[Made]):
+    """What is made when it is first asked for, by whichever thread; it knows nobody who asks."""
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make, self._lock, self._made = make, threading.Lock(), list[Made]()
+
+    def __call__(self) -> Made:
         with self._lock:
-            if name not in self._made:
-                self._made[name] = make()
-            return self._made[name]
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
+def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | None) -> PreparedFine | None:
+    """All of a volume as the fine stage prepares it, or did so for a session of it; None where there is no stage."""
+    if model.fine is None or session is not None:
+        return None if session is None else session().fine
+    return PreparedFine(model.fine, unit_range(volume.array).to(model.device))
+
+
+def _judge_of(model: Registrar, volume: Volume, fine: Callable[[], PreparedFine | None]) -> Session:
+    return Session(model, volume, recorded=False, encoded=False, fine=fine())
 
 
 class PreparedVolumes:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
 _TOGETHER = 8  # windows that the network is given at once
 _INSIDE = 0.9  # share of a window that must lie in the volume, or the network sees what no calibration saw
-CONTESTED = 0.03  # a place that stands out by less may be another one: what the network says of it is not enough
+CONTESTED = 0.05  # a place that stands out by less may be another one: what the network says of it is not enough
 
 
 @dataclass(frozen=True)
