@@ -46,7 +46,7 @@ def read(words: str) -> dict[str, Any]:
         ("--pixel_mm=0.3", {"pixel_mm": (0.3,)}),
         ("--shape 8 16 32 a.png", {"shape": (8, 16, 32), "frame": Path("a.png")}),
         ("--shape None", {"shape": None}),
-        ("--model echo", {"method": "echo"}),
+        ("--model universal", {"method": "universal"}),
         ("--method=a=b", {"method": "a=b"}),
         ("--only x y --no-report", {"only": ("x", "y"), "report": False}),
         ("--only", {"only": ()}),
