@@ -10,7 +10,7 @@ import torch
 
 import scopereg
 from scopereg.data import phantom
-from scopereg.registration.calibration import STAGES, Calibration, key
+from scopereg.registration.calibration import STAGES, Calibration
 from scopereg.registration.confidence import features_of, fit
 from scopereg.registration.model import Registrar
 from scopereg.training.inherited import Held, held, inherited, located
@@ -38,12 +38,9 @@ def fitted(registrar: Registrar, held_out: HeldOut, times: float) -> Calibration
         rows = list(located(replace(registrar, observed=True), held_out, stage))
         features = np.array([[*result.features.values()] for _, result in rows]).repeat(10, 0)
         features = features + draw.normal(0, 0.3, features.shape)
-        errors = times * np.array([error_mm for error_mm, _ in rows]).repeat(10)
+        errors = times * np.array([error_mm / held_out.spacing_mm for error_mm, _ in rows]).repeat(10)
         patients = [f"patient {row}" for row in range(len(features))]
-        for agreement in (False, True):
-            names = features_of(agreement, registrar.fine is not None)
-            columns = np.pad(features, ((0, 0), (0, len(names) - features.shape[1])))
-            models[key(stage, agreement)] = fit(names, columns, errors, patients)
+        models[stage] = fit(features_of(registrar.fine is not None), features, errors, patients)
     return Calibration("of the base", {"words": "60 phantoms"}, models)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from scopereg.geometry import SUCCESS_MM
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.registration.calibration import NETWORK, REFINED, Calibration, Stage
+from scopereg.registration.calibration import NETWORK, STAGES, Calibration, Stage
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import refined
 from scopereg.registration.model import Registrar
@@ -21,7 +21,6 @@ from scopereg.registration.network import NetworkMethod
 from scopereg.registration.result import Result, apart_mm
 from scopereg.training.scene import HeldOut
 
-STAGES: tuple[Stage, ...] = (NETWORK, REFINED)
 _BELOW = 0.9  # share of the errors that must lie below their bound: of some 20 frames not all 95 % do
 _WRONG = 0.05  # largest share of the ok frames that may be off by more than 3 mm
 _JUDGED = 0.5  # share of the frames that must have a bound
@@ -78,6 +77,6 @@ def located(registrar: Registrar, held_out: HeldOut, stage: Stage) -> Iterator[t
         frames = [Frame(image.float().cpu().clamp(0, 1), held_out.spacing_mm) for image in batch.slices]
         for row, found in enumerate(Locator(volume, method).locate_all(frames)):
             if isinstance(found, Result):
-                place = (part[row].cpu() for part in (batch.poses.rotation, batch.poses.translation))
-                truth = pose_from_voxels(*place, frames[row], volume)
+                rotation, translation = (part[row].cpu() for part in batch.poses)
+                truth = pose_from_voxels(rotation, translation, frames[row], volume)
                 yield apart_mm(frames[row], found.pose, truth), found
