@@ -162,7 +162,7 @@ def _diagnosed(locator: Locator, frame: Frame, result: Result, start: Pose | Non
     if outside := _outside_words(frame, locator.volume, result.pose):
         return outside
     if max(tried.likeness for tried in (own, *others)) < _NOTHING:
-        return ("nothing fits: it may be of another volume, or of a place that was not looked at",)
+        return ("nothing fits: another volume, a place that was not looked at, or a picture with much drawn over it",)
     return ()
 
 
