@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses."""
+    """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses.
+
+    With the fine stage that belongs to it, as sessions use it.
+    """
 
     model: Positional[str] = DEFAULT
     """Model of the package, weights file (.safetensors), or the name of a network to export with fresh weights."""
@@ -69,9 +72,10 @@ def run(options: ExportOptions) -> int:
                 where=str(path),
                 fix=f"nothing was written; allow more with --tolerance (now {options.tolerance:g}) or report it",
             )
+    stage = ", with its fine stage" if "fine_sha256" in facts else ""
     tell(file=path, shape=shape, **vars(agreement))
     print(
-        f"{path}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
+        f"{path}{stage}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
         f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
     )
     return 0

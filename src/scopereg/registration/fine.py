@@ -34,7 +34,7 @@ class PreparedFine:
     @torch.inference_mode()
     def locate(self, frames: FineFrame, start: VoxelPoses) -> VoxelPoses:
         """From poses that a network found, in centred voxels."""
-        return self.stage.descend(frames, self.encoded, start)[-1]
+        return self.stage.settle(frames, self.encoded, start)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses, spacing_mm: float) -> Float[Tensor, "b 4"]:
