@@ -4,7 +4,9 @@
 
 Frames to measure on are never those that were learned from: phantoms are acquired anew from their anatomy, frames of
 CAMUS-M are honest ones of the evaluation, those of the sweep were left out of the volume, and the tracker tells their
-poses. Every row of the table is one adaptation; rows of another device or length stay in the file.
+poses. They are located as `register` does, without its refinement by grey values: by the network alone (`before`,
+`after`), and with the fine stage (`before_fine`, `after_fine`). Every row of the table is one adaptation; rows of
+another device or length stay in the file, and those of `echo`, which the package had once, are of one forward pass.
 """
 
 from __future__ import annotations
@@ -25,35 +27,38 @@ from scopereg.data.examples import case_examples
 from scopereg.data.phantom.sets import make_phantoms
 from scopereg.data.splits import split_set
 from scopereg.data.store import VolumeSet, open_set
-from scopereg.data.tracked import around, start_poses
+from scopereg.data.tracked import start_poses
 from scopereg.evaluation.real_protocol import sweep_case
-from scopereg.geometry import VoxelPoses, compose_poses, invert_poses, mtre_mm
-from scopereg.images import Volume
+from scopereg.geometry import Pose, VoxelPoses, mtre_mm
+from scopereg.images import Frame, Volume, centre_pose, pose_from_voxels, pose_to_voxels
 from scopereg.io import write_volume
 from scopereg.io.files import write_sheet
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.provenance import device_name
+from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
+from scopereg.registration.result import Result
+from scopereg.registration.settings import DEFAULT
 from scopereg.training.adaptation import Adaptation, adapt
 from scopereg.training.settings import AdaptSettings
 from scopereg.training.validation import summarise
 
 FRAMES = 24  # of each patient
-STARTS = 3  # of each frame of the sweep
 SWEEP_MM = 1.2
-SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
+SHAPE = (32, 128, 128)  # of the part of the sweep that starts are drawn for
 FIRST_PATIENT = 110_000
 KEY = ("data", "base", "parts", "device", "minutes", "steps_asked")
 MEASURES = ("mean_mm", "median_mm", "p95_mm", "max_mm", "within_3_mm")
 
 
 class Case(NamedTuple):
-    """A volume to adapt to, and frames with true poses, each in its own part of the volume or all in the whole."""
+    """A volume to adapt to, and frames with their true poses."""
 
     data: str
     volume: Volume
-    frames: Tensor  # (N, H, W)
-    references: Tensor  # (N or 1, D, H, W)
-    poses: VoxelPoses  # (N, ...)
+    frames: list[Frame]
+    truth: list[Pose]
+    starts: list[Pose | None]  # None: the middle of the volume
 
 
 def main() -> None:
@@ -79,18 +84,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, nargs="+", default=[2.0])
     parser.add_argument("--steps", type=int, nargs="+", default=[], help="steps instead of minutes")
     parser.add_argument("--parts", default="auto", help="gates, decoder, all")
-    parser.add_argument("--bases", nargs="+", default=["echo"], help="weights to start from")
+    parser.add_argument("--bases", nargs="+", default=[DEFAULT], help="weights to start from")
     parser.add_argument("--phantoms", nargs="*", default=["prostate", "abdomen"], help="anatomies; none to leave out")
     parser.add_argument("--patients", type=int, default=2, help="of each anatomy, and of CAMUS-M")
     parser.add_argument("--camus", type=Path, help="prepared set")
     parser.add_argument("--sweep", type=Path, help=".npz of a tracked sweep")
+    parser.add_argument("--starts", type=int, default=3, help="of each frame of the sweep")
     parser.add_argument("--keep", type=Path, help="folder to keep volumes and weights in, for scopereg evaluate")
     return parser.parse_args()
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     if arguments.sweep is not None:
-        yield sweep(arguments.sweep)
+        yield sweep(arguments.sweep, arguments.starts)
     for anatomy in arguments.phantoms:
         made = make_phantoms(anatomy, arguments.patients, seed=FIRST_PATIENT, frames=FRAMES)
         yield from patients(made, range(len(made)), f"phantom {anatomy}")
@@ -104,39 +110,48 @@ def patients(volumes: VolumeSet, rows: Any, name: str) -> Iterator[Case]:
     for row in rows:
         found = case_examples(volumes, row, "honest", 10.0, frames=FRAMES)
         volume = Volume(found.volume, volumes.spacing_mm)
-        yield Case(f"{name} {volumes.cases[row]}", volume, found.frames, found.volume[None], found.poses)
+        frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in found.frames]
+        yield Case(f"{name} {volumes.cases[row]}", volume, frames, placed(found.poses, frames, volume), [None] * FRAMES)
 
 
-def sweep(path: Path) -> Case:
+def sweep(path: Path, starts: int) -> Case:
     """A volume compounded without the frames that are sought in it, each from several starts."""
     real = sweep_case(read_npz_sweep(path), SWEEP_MM)
+    volume = real.reference.volume
     truth = VoxelPoses(*(part.float() for part in real.truth))
-    references, rotations, translations = [], [], []
-    for seed in range(STARTS):
-        start = VoxelPoses(*(part.float() for part in start_poses(truth, 10.0, seed, SHAPE)))
-        references += [part.array for part in around(real.reference, start, SHAPE)]
-        there = compose_poses(invert_poses(start), truth)
-        rotations.append(there.rotation)
-        translations.append(there.translation)
-    poses = VoxelPoses(torch.cat(rotations), torch.cat(translations))
-    frames = real.images.float().repeat(STARTS, 1, 1)
-    return Case(f"sweep {real.name}", real.reference.volume, frames, torch.stack(references), poses)
+    frames = [Frame(image.float(), spacing_mm=SWEEP_MM) for image in real.images]
+    begin = [start_poses(truth, 10.0, seed, SHAPE) for seed in range(starts)]
+    drawn = [placed(poses, frames, volume) for poses in begin]
+    true = placed(truth, frames, volume) * starts
+    return Case(f"sweep {real.name}", volume, frames * starts, true, [pose for one in drawn for pose in one])
+
+
+def placed(poses: VoxelPoses, frames: list[Frame], volume: Volume) -> list[Pose]:
+    """Poses in mm of those in centred voxels."""
+    return [
+        pose_from_voxels(rotation, translation, frame, volume)
+        for rotation, translation, frame in zip(*poses, frames, strict=True)
+    ]
 
 
 def measure(case: Case, base: str, length: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """One adaptation, its errors before and after on frames that it never met."""
-    spacing_mm = case.volume.isotropic_spacing_mm
-    settings = AdaptSettings(base=base, spacing_mm=spacing_mm, parts=arguments.parts, **length)
+    settings = AdaptSettings(base=base, parts=arguments.parts, **length)
     with tempfile.TemporaryDirectory() as folder:
         path = (arguments.keep or Path(folder)) / f"{case.data.replace(' ', '-')}.safetensors"
         if arguments.keep is not None:
             write_volume(case.volume, path.with_suffix(".nii.gz"))
         found = adapt(case.volume, path, settings, device=arguments.device)
-        before, after = (errors_mm(case, name, spacing_mm, arguments.device) for name in (base, str(path)))
+        models = {"before": base, "after": str(path)}
+        errors = {
+            f"{when}{how}": errors_mm(case, scopereg.load(name, arguments.device, calibrated=False, fine=fine))
+            for how, fine in (("", False), ("_fine", True))
+            for when, name in models.items()
+        }
         model = scopereg.load(path, arguments.device)
         megabytes = os.path.getsize(path) / 1e6
-    nothing = VoxelPoses(torch.eye(3).expand_as(case.poses.rotation), torch.zeros_like(case.poses.translation))
-    start = mtre_mm(nothing, case.poses, shape_of(case), spacing_mm)
+    nothing = [centre_pose(frame, case.volume) for frame in case.frames]
+    starts = [start or middle for start, middle in zip(case.starts, nothing, strict=True)]
     return {
         "data": case.data,
         "base": base,
@@ -147,9 +162,8 @@ def measure(case: Case, base: str, length: dict[str, Any], arguments: argparse.N
         **told(found),
         "megabytes": round(megabytes, 2),
         "frames": len(case.frames),
-        "start_mm": round(float(start.mean()), 3),
-        **{f"before_{key}": round(value, 3) for key, value in before.items()},
-        **{f"after_{key}": round(value, 3) for key, value in after.items()},
+        "start_mm": round(float(apart_mm(case, starts).mean()), 3),
+        **{f"{when}_{key}": round(told[key], 3) for when, told in errors.items() for key in MEASURES},
     }
 
 
@@ -165,22 +179,21 @@ def told(found: Adaptation) -> dict[str, Any]:
     }
 
 
-@torch.inference_mode()
-def errors_mm(case: Case, name: str, spacing_mm: float, device: str) -> dict[str, float]:
-    """Errors of a network on the frames of a case, after one forward pass."""
-    model = scopereg.load(name, device)
-    found = []
-    for row, frame in enumerate(case.frames):
-        reference = case.references[row % len(case.references)]
-        result = model.network(frame[None].to(model.device), reference[None].to(model.device))
-        found.append((result.rotation.float().cpu(), result.translation.float().cpu()))
-    guess = VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-    errors = summarise(mtre_mm(guess, case.poses, shape_of(case), spacing_mm))
-    return {key: errors[key] for key in MEASURES}
+def errors_mm(case: Case, model: Registrar) -> dict[str, float]:
+    """Errors of a model on the frames of a case."""
+    found = Locator(case.volume, model).locate_all(case.frames, case.starts)
+    return summarise(apart_mm(case, [one.pose for one in found if isinstance(one, Result)]))
 
 
-def shape_of(case: Case) -> tuple[int, int]:
-    return case.frames.shape[1], case.frames.shape[2]
+def apart_mm(case: Case, poses: list[Pose]) -> Tensor:
+    """mTRE (N,) of poses of all frames."""
+    found, true = in_voxels(poses, case), in_voxels(case.truth, case)
+    return mtre_mm(found, true, case.frames[0].shape, case.volume.isotropic_spacing_mm)
+
+
+def in_voxels(poses: list[Pose], case: Case) -> VoxelPoses:
+    found = [pose_to_voxels(pose, frame, case.volume) for pose, frame in zip(poses, case.frames, strict=True)]
+    return VoxelPoses(*(torch.stack(parts) for parts in zip(*found, strict=True)))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

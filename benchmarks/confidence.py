@@ -3,8 +3,8 @@
 python benchmarks/confidence.py --data SET --model MODEL --sweep SWEEP --out benchmarks/confidence.csv
 
 SET is a prepared set of CAMUS that MODEL (.safetensors) was trained on, fold 0; SWEEP a tracked sweep of the liver
-(.npz). Either may be left out. `echo` is tested on phantoms of its own, `universal` on those of every anatomy and on
-the sweep. Beside the CSV file another one (-frames.csv) gets every frame.
+(.npz). Either may be left out. `universal` is tested on a part of that set, on phantoms of every anatomy and on the
+sweep. Beside the CSV file another one (-frames.csv) gets every frame.
 """
 
 from __future__ import annotations
@@ -128,14 +128,18 @@ def every_set(options: argparse.Namespace) -> Iterable[Seen]:
         calibration = calibrate(own, learnt, {"dataset": f"{volumes.name} validation"})
         test = split.test[: options.cases]
         yield observe_set(f"{volumes.name} test, model trained on it", own, calibration, volumes, test)
-        echo = scopereg.load("echo", "cpu")
-        assert echo.calibration is not None
-        yield observe_set(f"{volumes.name} test, model echo", echo, echo.calibration, volumes, test[::4])
-    for name, anatomy in (("echo", "echo"), *(("universal", anatomy) for anatomy in ANATOMIES)):
-        model = scopereg.load(name, "cpu")
+        default = scopereg.load(device="cpu")
+        assert default.calibration is not None
+        yield observe_set(
+            f"{volumes.name} test, model {default.name}", default, default.calibration, volumes, test[::4]
+        )
+    for anatomy in ANATOMIES:
+        model = scopereg.load(device="cpu")
         assert model.calibration is not None
         phantoms = make_phantoms(anatomy, options.phantoms, seed=FIRST_SEED, frames=4)
-        yield observe_set(f"{anatomy} phantoms, model {name}", model, model.calibration, phantoms, range(len(phantoms)))
+        yield observe_set(
+            f"{anatomy} phantoms, model {model.name}", model, model.calibration, phantoms, range(len(phantoms))
+        )
     if options.sweep:
         yield observe_sweep(scopereg.load("universal", "cpu"), options.sweep)
 

@@ -40,6 +40,7 @@ from scopereg.live.server import Server
 from scopereg.live.sources import IgtlSource
 from scopereg.provenance import library_versions
 from scopereg.registration.result import Result
+from scopereg.registration.settings import DEFAULT
 from scopereg.viewer.live_show import LiveShow, Rooms
 from scopereg.viewer.web import WebServer
 
@@ -264,7 +265,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="CSV file to write")
     parser.add_argument("--frames", type=int, default=250)
     parser.add_argument("--rate", type=float, default=25.0, help="frames per second")
-    parser.add_argument("--method", default="echo", help="what locates the frames end to end")
+    parser.add_argument("--method", default=DEFAULT, help="what locates the frames end to end")
     options = parser.parse_args()
     large = np.random.default_rng(0).random((4, 480, 640), np.float32)
     stream = Stream(large, 0.2, options.frames + WARM_UP, options.rate)

@@ -31,6 +31,7 @@ from scopereg.images import Frame, pose_from_voxels
 from scopereg.io.files import write_sheet
 from scopereg.io.plus_sequence import write_plus_sequence
 from scopereg.provenance import library_versions
+from scopereg.registration.settings import DEFAULT
 
 RATE_HZ, FRAMES = 25, 100
 WARM_UP = 75  # updates
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", default=["echo"], help="as those of scopereg live")
+    parser.add_argument("--methods", nargs="+", default=[DEFAULT], help="as those of scopereg live")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:

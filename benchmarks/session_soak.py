@@ -21,6 +21,7 @@ from scopereg.images import Frame, Volume
 from scopereg.io.files import write_sheet
 from scopereg.provenance import device_name, library_versions
 from scopereg.registration.session import Session
+from scopereg.registration.settings import DEFAULT
 
 BATCH = 128
 SAME = 0.05  # mm, and of the rotation: batches of another size sum in another order
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=1_000_000, help="located in batches")
     parser.add_argument("--singles", type=int, default=20_000, help="located one by one")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--model", default="echo")
+    parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     arguments = parser.parse_args()
     model = scopereg.load(arguments.model, arguments.device)

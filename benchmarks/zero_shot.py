@@ -3,10 +3,11 @@
     python benchmarks/zero_shot.py --weights universal=universal.safetensors
     python benchmarks/zero_shot.py --weights universal=universal.safetensors --quick --curve curves.csv
 
-A row of the table is a set, a size of offsets and a method, written as for `scopereg evaluate`: `simpleitk-mi`, `echo`,
+A row of the table is a set, a size of offsets and a method, written as for `scopereg evaluate`: `simpleitk-mi`,
 `universal:wide+refine`; names of --weights stand for their files. What was measured before with the same data, settings
-and weights is kept, frame by frame in --out and row by row in the table: new weights measure themselves alone. --quick
-asks networks alone, once, on the small copies that training measures itself on (quick_sets.py).
+and weights is kept, frame by frame in --out and row by row in the table: new weights measure themselves alone. Rows of
+`echo`, which the package had once, stay as they are. --quick asks networks alone, once, on the small copies that
+training measures itself on (quick_sets.py).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from scopereg.provenance import device_name, library_versions, tensors_sha256
 from scopereg.registration.method import CLASSICAL, Method, create
 from scopereg.registration.prepared import IDENTITY, Found
 from scopereg.registration.result import Result
+from scopereg.registration.settings import DEFAULT
 
 TABLE = Path(__file__).with_suffix(".csv")
 FRAMES = 48  # of a set: a network alone then takes about two minutes for all sets at one size, on one core
@@ -83,7 +85,7 @@ def parse() -> argparse.Namespace:
         "--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="SET", help=", ".join(SETS)
     )
     parser.add_argument("--magnitudes", type=float, nargs="+", default=list(MAGNITUDES), help="voxels and degrees")
-    parser.add_argument("--methods", nargs="+", help="by default mutual information, and echo and --weights three ways")
+    parser.add_argument("--methods", nargs="+", help="by default mutual information, and networks three ways")
     parser.add_argument("--weights", nargs="+", default=[], metavar="NAME=FILE", help="networks to measure")
     parser.add_argument("--frames", type=int, default=FRAMES, help="of each set, at least; whole volumes are taken")
     parser.add_argument("--seed", type=int, default=0)
@@ -103,7 +105,7 @@ def weights_of(text: str) -> tuple[str, Path]:
 
 
 def usual_methods(files: dict[str, Path]) -> list[str]:
-    networks = ["echo", *files]
+    networks = list(files) or [DEFAULT]
     return ["simpleitk-mi", *(name + way for way in ("", "+refine", ":wide+refine") for name in networks)]
 
 
@@ -244,7 +246,7 @@ def quick(options: argparse.Namespace, files: dict[str, Path]) -> None:
     folder = options.out / "sets"
     kept = [development_set(name, QUICK_MAGNITUDE, options.data, folder, options.seed) for name in options.sets]
     sets = [entry for made in kept for entry in stacked(made.quick())]
-    for name in options.methods or files or ["echo"]:
+    for name in options.methods or files or [DEFAULT]:
         source = str(files.get(name, name))
         facts = weights_facts(name, source)
         model = scopereg.load(source, options.device)

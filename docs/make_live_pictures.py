@@ -43,7 +43,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     volume = make_sweep("patient-a", 7, folder)
     make_sweep("patient-b", 8, folder)
-    scene = Scene(volume, "patient-a.nii.gz", Plan("echo"), Start.read(TRACKER))
+    scene = Scene(volume, "patient-a.nii.gz", Plan(), Start.read(TRACKER))
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(

@@ -41,11 +41,11 @@ RAS = np.array([-1.0, -1.0, 1.0])
 
 
 def located() -> tuple[Volume, list[tuple[Frame, Result]]]:
-    """What networks say of frames of a phantom heart, of an abdomen, which is hard for them, and of another heart."""
+    """What a network says of frames of a phantom heart, of an abdomen, which is hard for it, and of another heart."""
     hearts = [phantom.create("echo", seed=seed) for seed in (100_000, 100_003)]
     abdomen = phantom.create("abdomen", seed=40_000)
-    session = scopereg.load("echo").prepare(hearts[0].volume)
-    unsure = scopereg.load("universal").prepare(abdomen.volume)
+    model = scopereg.load()
+    session, unsure = (model.prepare(patient.volume) for patient in (hearts[0], abdomen))
     found = []
     for patient, sought in ((hearts[0], session), (abdomen, unsure), (hearts[1], session)):
         drawn = sample_poses(1, 10, patient.shape, torch.Generator().manual_seed(0))

@@ -20,7 +20,6 @@ ELSEWHERE = {  # file of the repository: its page
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "src/scopereg/weights/universal.md": "models/universal.md",
-    "src/scopereg/weights/echo.md": "models/echo.md",
 }
 NOTEBOOKS = {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in ROOT.glob("notebooks/*.ipynb")}
 PAGES = ELSEWHERE | NOTEBOOKS

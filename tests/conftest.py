@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Before torch and numpy are imported, and inherited by the processes that tests start: threads of several processes
 # on the same cores wait for each other, and sums in one order let runs be compared bit by bit.
@@ -12,6 +15,9 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 import jaxtyping  # after that: it imports numpy
 import pytest
+
+if TYPE_CHECKING:
+    from scopereg.registration.model import Registrar
 
 # Jobs in the background of a shell ignore Ctrl-C, and so do all processes that they start: tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,3 +62,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first: none of them is left to one process when the others have nothing to do."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, item.path.stem.removeprefix("test_") not in LONG))
+
+
+@pytest.fixture(scope="session")
+def narrow_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The weights of `universal` as those of a network of one voxel size, which is what `train` and `adapt` write.
+
+    Its fine stage and its calibration lie beside them. Small volumes stay small, so that tests are quick.
+    """
+    from scopereg.networks.weights import SHIPPED, fine_beside, network_of, read_stored, save_network
+    from scopereg.registration.calibration import path_beside
+
+    shipped = Path(str(SHIPPED)) / "universal.safetensors"
+    stored, path = read_stored(shipped), tmp_path_factory.mktemp("narrow") / "narrow.safetensors"
+    facts = {"shape": [32, 128, 128], "spacing_mm": 0.616, "settings": {"protocol": "honest", "magnitude": 10.0}}
+    save_network(network_of(stored, shipped), path, name=stored.network, options=stored.options, facts=facts)
+    for beside in (fine_beside, path_beside):
+        if beside(shipped).is_file():
+            shutil.copy(beside(shipped), beside(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def narrow(narrow_file: Path) -> Registrar:
+    """A network of one voxel size with a fine stage."""
+    from scopereg.registration.model import load
+
+    return load(narrow_file, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def bare(narrow_file: Path) -> Registrar:
+    """A network of one voxel size alone: nothing follows it, and nobody calibrated it."""
+    from scopereg.registration.model import load
+
+    return load(narrow_file, device="cpu", fine=False)

@@ -94,12 +94,12 @@ def order_of(run: Callable[[], Any], named: list[str]) -> list[str]:
     return list(called)
 
 
-def test_a_frame_goes_this_way(tmp_path: Path) -> None:
+def test_a_frame_goes_this_way(narrow_file: Path, tmp_path: Path) -> None:
     patient = phantom.create("echo", seed=200_001, shape=(24, 64, 64))
     image = patient.acquire(torch.eye(3)[None], torch.zeros(1, 3), seed=1).images[0]
     (tmp_path / "frame.png").write_bytes(png_bytes(grey_pixels(image)))
     io.write_volume(patient.volume, tmp_path / "volume.nii.gz")
-    words = ["--pixel-mm", str(patient.spacing_mm), "--method", "echo", "--device", "cpu"]
+    words = ["--pixel-mm", str(patient.spacing_mm), "--method", str(narrow_file), "--device", "cpu"]
     files = [str(tmp_path / name) for name in ("frame.png", "volume.nii.gz")]
     named = hops("A frame, from file to transform")
     run = ["register", *files, *words, "-o", str(tmp_path / "pose.tfm")]

@@ -82,6 +82,22 @@ def test_help_fits_the_terminal_and_shows_what_matters_first(
     assert len(flags) <= 10 or 3 < len(groups["used most"]) <= 10
 
 
+def test_help_tells_how_to_say_no_to_what_is_done_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["register", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--[no-]refine" in shown
+    assert "--[no-]fallback" in shown
+
+
+def test_a_file_in_the_place_of_a_verb_is_registered_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("frame.dcm").touch()
+    assert main(["frame.dcm", "volume.nii.gz"]) == 2
+    assert "write scopereg register frame.dcm volume.nii.gz" in capsys.readouterr().err
+
+
 def test_groups_name_options_that_there_are() -> None:
     for name, groups in GROUPS.items():
         fields = {option.field for option in options_of(VERBS[name].options)}

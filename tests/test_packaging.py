@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import scopereg
+from scopereg.networks.weights import shipped
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,11 +37,12 @@ def test_the_wheel_is_pure_python_and_small_besides_its_weights(wheel: Path) -> 
     entries = zipfile.ZipFile(wheel).infolist()
     names = [entry.filename for entry in entries]
     weights = [entry for entry in entries if entry.filename.endswith(".safetensors")]
-    assert {Path(entry.filename).stem for entry in weights} == {"echo", "universal"}
+    assert {Path(entry.filename).stem for entry in weights} == {"universal", "universal.fine"}
     assert max(entry.file_size for entry in weights) <= 16 * 10**6
     assert wheel.stat().st_size - sum(entry.compress_size for entry in weights) < 2**20
-    for entry in weights:
-        assert entry.filename.replace(".safetensors", ".md") in names
+    assert [name for name in names if name.startswith("scopereg/weights/") and name.endswith(".md")] == [
+        f"scopereg/weights/{name}.md" for name in shipped()
+    ]
     assert "scopereg/py.typed" in names
     assert not [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
 

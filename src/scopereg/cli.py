@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TextIO
 
 from scopereg import __version__, interruption
@@ -116,6 +117,12 @@ def _find_verb(words: list[str]) -> tuple[str | None, list[str]]:
     group = [name.split()[1] for name in VERBS if name.startswith(words[0] + " ")]
     if group and (len(words) == 1 or words[1] in ("-h", "--help")):
         return None, []
+    if not group and Path(words[0]).exists():
+        raise ScopeRegError(
+            "a file, where a verb stands",
+            where=f"scopereg {words[0]}",
+            fix=f"write scopereg register {' '.join(words)}",
+        )
     choices = group or sorted({name.split()[0] for name in VERBS})
     wrong = words[1] if group else words[0]
     raise ScopeRegError(

@@ -21,7 +21,7 @@ def resolve_device(name: str) -> torch.device:
     if not usable.get(name.split(":")[0], False):
         raise ScopeRegError(
             f"{name!r} cannot be used on this machine",
-            where="device",
+            where="device=",
             fix="use auto or cpu; scopereg doctor tells more",
         )
     return torch.device(name)

@@ -20,6 +20,10 @@ ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts 
 Image = TypeVar("Image", bound="_Image")
 _SAME = 1e-6  # relative difference of two spacings that are one
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
+_EMPTY = {
+    "Frame": "look at it: it may be another frame of a cine, another ultrasound region, or a blank export",
+    "Volume": "look at it: it may be a mask, another point in time, or a blank export",
+}
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -357,20 +361,22 @@ def field_of_view(array: Tensor) -> Tensor:
 def check_content(image: Volume | Frame) -> None:
     """An error for an image that holds one value only: nothing can be registered with it."""
     values = image.array
+    kind = "Frame" if isinstance(image, Frame) else "Volume"
+    path = str(getattr(image, "path", ""))  # of an image that was read
     if isinstance(image, Frame) and image.mask is not None:
         values = values[image.mask]
         if not values.numel():
             raise ScopeRegError(
                 "its mask leaves out every pixel",
-                where="Frame.mask",
+                where=path or "Frame.mask",
                 fix="look at the image: it may be all colour overlay; or leave the mask out",
             )
     low, high = float(values.min()), float(values.max())
     if low == high:
         raise ScopeRegError(
-            f"every value is {low:g}",
-            where=f"{type(image).__name__}.array",
-            fix="check that the file was read with the right frame, channel and region; an empty image has no pose",
+            f"the {kind.lower()} is empty: every value is {low:g}",
+            where=path or f"{kind}.array",
+            fix=_EMPTY[kind],
         )
 
 

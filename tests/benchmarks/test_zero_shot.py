@@ -106,10 +106,10 @@ def test_quick_appends_to_the_curve(run: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(zero_shot, "QUICK_MAGNITUDE", 2.0)
     (tmp_path / "table.csv").write_text("set\n")
     curve = tmp_path / "curve.csv"
-    run("--quick", "--methods", "echo", "--curve", str(curve))
+    run("--quick", "--methods", "universal", "--curve", str(curve))
     points = read_curves(curve)
     assert list(points) == ["liver"]
-    assert points["liver"][0][0] == pytest.approx(2.6, abs=0.01)
+    assert points["liver"][0][0] == pytest.approx(66.7, abs=0.1)
     assert (tmp_path / "table.csv").read_text() == "set\n"
 
 

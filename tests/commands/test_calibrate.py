@@ -24,7 +24,7 @@ from scopereg.geometry import VoxelPoses, mtre_mm
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
-from scopereg.registration.calibration import read_calibration
+from scopereg.registration.calibration import path_beside, read_calibration
 from scopereg.registration.confidence import QUALITY_FEATURES
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
@@ -34,14 +34,15 @@ from scopereg.registration.working_grid import KnownSizes
 SHAPE = (32, 64, 64)
 
 
-@pytest.fixture(scope="module")
-def echo() -> Registrar:
-    return scopereg.load("echo", device="cpu")
+@pytest.fixture
+def alone(narrow_file: Path, tmp_path: Path) -> Path:
+    """Weights with no fine stage and no calibration beside them."""
+    return Path(shutil.copy(narrow_file, tmp_path / "alone.safetensors"))
 
 
-def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
+def test_a_case_is_observed_at_both_stages(bare: Registrar) -> None:
     volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
-    seen = calibrate.observe_case(echo, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
+    seen = calibrate.observe_case(bare, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
     assert seen.features["network"].shape == seen.features["refined"].shape == (2, len(QUALITY_FEATURES))
     assert (seen.features["network"][:, [0, 1, 2, 5]] == seen.features["refined"][:, [0, 1, 2, 5]]).all()
     assert (seen.features["network"][:, 3:5] != seen.features["refined"][:, 3:5]).all()
@@ -49,15 +50,15 @@ def test_a_case_is_observed_at_both_stages(echo: Registrar) -> None:
     assert seen.patients == ("one", "one")
 
 
-def test_what_is_calibrated_is_what_ships(echo: Registrar) -> None:
+def test_what_is_calibrated_is_what_ships(narrow: Registrar, narrow_file: Path) -> None:
     """Features and errors are those of the results that `register` gives for these frames, which it judges by them."""
     volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
     examples = case_examples(volumes, 0, "honest", 4, frames=2)
-    seen = calibrate.observe_case(echo, examples, volumes.spacing_mm, "one")
+    seen = calibrate.observe_case(narrow, examples, volumes.spacing_mm, "one")
     volume = Volume(examples.volume, volumes.spacing_mm)
     frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
     for stage in ("network", "refined"):
-        locator = Locator(volume, "echo", refine=stage == "refined", agreement=True, device="cpu")
+        locator = Locator(volume, str(narrow_file), refine=stage == "refined", agreement=True, device="cpu")
         for row, result in enumerate(locator.locate_all(frames)):
             assert isinstance(result, Result)
             assert [*result.features.values()] == seen.features[stage][row].tolist()
@@ -70,7 +71,7 @@ def test_what_is_calibrated_is_what_ships(echo: Registrar) -> None:
 
 
 def test_the_verb_writes_a_calibration_of_the_model(
-    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it observes is tested above; here is what becomes of it."""
     features, errors, patients = synthetic(120, 5)
@@ -81,37 +82,35 @@ def test_the_verb_writes_a_calibration_of_the_model(
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
-    target = tmp_path / "new" / "echo.calibration.json"
-    assert main(["calibrate", "echo", "echo", "-o", str(target), "--device", "cpu"]) == 0
+    target = tmp_path / "new" / "alone.calibration.json"
+    assert main(["calibrate", str(alone), "echo", "-o", str(target), "--device", "cpu"]) == 0
     assert "120 frames" in capsys.readouterr().out
     made = read_calibration(target)
-    made.check_model(echo.fingerprint, target)
+    made.check_model(scopereg.load(alone, device="cpu").fingerprint, target)
     assert made.made_on["frames"] == 120
     refined, plain = (made.error_model(stage, True).expected_mm([0.0] * 6) for stage in ("refined", "network"))
     assert refined / plain == pytest.approx(0.5, rel=1e-3)
 
 
 def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New weights under an old name: loading them is refused, and the advice is to calibrate."""
-    weights = tmp_path / "echo.safetensors"
-    shutil.copy(SHIPPED / weights.name, weights)
-    shutil.copy(SHIPPED / "universal.calibration.json", tmp_path / "echo.calibration.json")
+    shutil.copy(SHIPPED / "universal.calibration.json", path_beside(alone))
     with pytest.raises(ScopeRegError, match="of another model"):
-        scopereg.load(weights, device="cpu")
+        scopereg.load(alone, device="cpu")
     features, errors, patients = synthetic(120, 5)
     both = {"network": features, "refined": features}, {"network": errors, "refined": errors}
     monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
-    assert main(["calibrate", str(weights), "echo", "--device", "cpu"]) == 0
-    assert scopereg.load(weights, device="cpu").calibration is not None
+    assert main(["calibrate", str(alone), "echo", "--device", "cpu"]) == 0
+    assert scopereg.load(alone, device="cpu").calibration is not None
 
 
 def test_one_calibration_rests_on_several_datasets(
-    echo: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    alone: Path, bare: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One fit over the frames of all of them; the file tells the parts."""
     features, errors, patients = synthetic(120, 5)
@@ -128,38 +127,38 @@ def test_one_calibration_rests_on_several_datasets(
 
     monkeypatch.setattr(calibrate, "observe", seen)
     monkeypatch.setattr(phantom_sets, "make_phantoms", small)
-    target = tmp_path / "all.calibration.json"
-    assert main(["calibrate", "echo", "echo", "prostate", "abdomen", "-o", str(target), "--device", "cpu"]) == 0
+    target, datasets = tmp_path / "all.calibration.json", ("echo", "prostate", "abdomen")
+    assert main(["calibrate", str(alone), *datasets, "-o", str(target), "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "360 frames" in said
     assert "  prostate  network" in said
     made = read_calibration(target)
-    assert made.made_on["dataset"] == "echo + prostate + abdomen"
+    assert made.made_on["dataset"] == " + ".join(datasets)
     assert (made.made_on["cases"], made.made_on["frames"]) == (3, 360)
-    assert [part["dataset"] for part in made.made_on["parts"]] == ["echo", "prostate", "abdomen"]
+    assert [part["dataset"] for part in made.made_on["parts"]] == list(datasets)
     assert made.synthetic
-    alone = calibrate.calibrate(echo, seen(echo, small("echo")), {})
-    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, alone))
+    single = calibrate.calibrate(bare, seen(bare, small("echo")), {})
+    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, single))
     assert own < pooled < 3 * own
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
-        assert main(["calibrate", "echo", *wrong, "-o", str(target)]) == 2
+        assert main(["calibrate", str(alone), *wrong, "-o", str(target)]) == 2
         assert "name each dataset once" in capsys.readouterr().err
 
 
 def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(
-    echo: Registrar, monkeypatch: pytest.MonkeyPatch
+    narrow: Registrar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[dict[str, Any]] = []
     monkeypatch.setattr(sets, "make_worlds", lambda count, **how: drawn.append(how) or make_phantoms("echo", count))
-    many = replace(echo, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
-    for model in (echo, many):
+    many = replace(narrow, facts={"grid": KnownSizes((64, 96), (32, 96), 20.0).facts})
+    for model in (narrow, many):
         assert verb._load("worlds", model, CalibrateOptions(dataset=("worlds",), count=1)).name == "all"
     assert [how["shape"] for how in drawn] == [(32, 128, 128), (48, 96, 96)]
     assert (drawn[0]["seed"], drawn[0]["frames"], drawn[0]["magnitude"]) == (30_000, 4, 10.0)
 
 
 def test_the_verb_wants_a_name_that_is_found_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "echo", "echo"]) == 2
+    assert main(["calibrate", "universal", "echo"]) == 2
     assert "pass -o NAME.calibration.json" in capsys.readouterr().err
-    assert main(["calibrate", "echo", "echo", "-o", "echo.json"]) == 2
+    assert main(["calibrate", "universal", "echo", "-o", "universal.json"]) == 2
     assert "must end in .calibration.json" in capsys.readouterr().err

@@ -108,6 +108,9 @@ def test_pictures_and_a_table_become_a_sequence_and_back(
         assert frame.pose is not None
         assert frame.pose.is_close(Pose.load(tmp_path / "out" / f"view{row}.tfm"), mm=1e-5, deg=1e-4)
         assert np.allclose(frame.numpy(), case.frames[row].numpy(), atol=0.003)
+    nowhere = tmp_path / "nope.csv"
+    assert convert(frames, tmp_path / "bad.igs.mha", "--rate", "1", "--pixel-mm", "1", "--poses", nowhere) == 2
+    assert f"{nowhere}: it cannot be read: No such file" in capsys.readouterr().err
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
     assert convert(frames, tmp_path / "bad.igs.mha", "--rate", "1", "--pixel-mm", "1", "--poses", table) == 2
     assert not (tmp_path / "bad.igs.mha").exists()

@@ -11,6 +11,7 @@ from scopereg.cli import main
 from scopereg.commands.flags import in_flags, naming_flags, renaming
 from scopereg.commands.register import RegisterOptions
 from scopereg.commands.shared import PixelSize, Positional, VoxelSize
+from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 
 
@@ -57,3 +58,9 @@ def test_every_verb_speaks_of_its_flags(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["track", str(tmp_path), str(volume), "--lever-mm", "0"]) == 2
     assert "--lever-mm: lever_mm is 0" in capsys.readouterr().err
     assert in_flags("wide= and agreement=True", RegisterOptions) == "--wide and --agreement"
+
+
+def test_a_device_that_is_not_there_is_named_by_its_flag() -> None:
+    with pytest.raises(ScopeRegError, match="'abacus' cannot be used") as caught, naming_flags(RegisterOptions):
+        resolve_device("abacus")
+    assert caught.value.where == "--device"

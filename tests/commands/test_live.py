@@ -108,7 +108,8 @@ def test_a_replay_is_registered_served_and_recorded(
 ) -> None:
     port, igtl_port = free_port(), free_port()
     record = tmp_path / "again.igs.mha"
-    more = ["--exit-at-end", "--record", record, "--recordings", tmp_path / "r", "--tracker", "--rate", 10]
+    # The rate is told of a second of frames or more; the first takes longer than that, as the volume is prepared.
+    more = ["--exit-at-end", "--record", record, "--recordings", tmp_path / "r", "--tracker", "--rate", 1]
     with watching(port, igtl_port) as seen:
         assert main([*words(case, *more, port=port), "--igtl-port", str(igtl_port)]) == 0
     said = capsys.readouterr().out
@@ -167,6 +168,21 @@ def test_the_last_frame_stays_on_the_screen_until_ctrl_c(case: Path, tmp_path: P
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[0]
     assert process.returncode == 0, said
+
+
+def test_a_plain_install_goes_without_the_page(case: Path, tmp_path: Path) -> None:
+    """What serves the page is an extra; the page without it is told, and the rest needs none of it."""
+    absent = ("starlette", "uvicorn", "websockets")
+    code = f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\nfrom scopereg.cli import main\nsys.exit(main())"
+    for more, status, said in (
+        (["--no-viewer", "--no-igtl"], 0, "0 failed"),
+        (["--no-igtl"], 2, "pip install 'scopereg[view]'"),
+    ):
+        run = [sys.executable, "-c", code, *words(case, "--exit-at-end", "--recordings", tmp_path, *more)]
+        told = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert told.returncode == status, told.stderr
+        assert said in told.stdout + told.stderr
+        assert "Traceback" not in told.stderr
 
 
 def test_without_the_page_it_ends_with_the_replay(

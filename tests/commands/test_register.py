@@ -95,12 +95,13 @@ def test_the_ending_chooses_the_format(case: Case, tmp_path: Path, ending: str) 
         assert "Secret" not in path.read_text()
 
 
-def test_a_network_locates_a_frame_of_a_cine(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_locates_a_frame_of_a_cine(case: Case, narrow_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert register(case.folder / "cine.dcm", case.folder / "volume.nii.gz", "--index", 2) == 0
     said = capsys.readouterr().out
     assert "cine.dcm frame 2" in said
     assert f"{DEFAULT} network" in said
-    assert register(case.folder / "cine.dcm", case.folder / "volume.nii.gz", "--index", 2, "--method", "echo") == 0
+    words = [case.folder / "cine.dcm", case.folder / "volume.nii.gz", "--index", 2, "--method", narrow_file]
+    assert register(*words) == 0
     assert "note    the volume's voxels" in capsys.readouterr().out
 
 
@@ -279,11 +280,16 @@ def test_control_c_ends_the_processes_too(tmp_path: Path) -> None:
         (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--placed", "p.png"], ["--placed", ".nrrd"]),
         (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--resliced", "volume.nii.gz"], ["overwrite an input"]),
         (["frame.png", "volume.nii.gz", "--pixel-mm", "50", "--method", "start"], ["the frame measures", "spacing"]),
-        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--method", "ecko"], ["did you mean 'echo'"]),
+        (["frame.png", "volume.nii.gz", "--pixel-mm", "1", "--method", "univresal"], ["did you mean 'universal'"]),
         (["cine.dcm", "volume.nii.gz", "-o", "p.tfm"], ["it holds 4 frames", "--index, from 0 to 3"]),
         (["cine.dcm", "volume.nii.gz"], ["it holds 4 frames", "-o FOLDER"]),
         (["cine.dcm", "volume.nii.gz", "--index", "9"], ["frame 9 is asked for", "--index, from 0 to 3"]),
         (["scan.igs.mha", "volume.nii.gz", "--index", "0"], ["no transforms lead from Image", "--pixel-mm"]),
+        (["volume.nii.gz", "frame.png"], ["frame.png: it holds frames", "scopereg register frame.png volume.nii.gz"]),
+        (["volume.nii.gz", "frame.dcm"], ["frame.dcm: it holds frames", "scopereg register frame.dcm volume.nii.gz"]),
+        (["volume.nii.gz", "volume.nii.gz"], ["it holds 24 frames, as a volume does", "the frame comes first"]),
+        (["black.png", "volume.nii.gz", "--pixel-mm", "1"], ["black.png: the frame is empty: every value is 0"]),
+        (["frame.dcm", "zero.nii.gz"], ["zero.nii.gz: the volume is empty: every value is 0"]),
         (["frames", "volume.nii.gz", "-o", "p.tfm"], ["a batch needs a folder"]),
         (["frames", "volume.nii.gz", "-o", "x", "--placed", "a.nrrd"], ["pass an ending"]),
         (["frames", "volume.nii.gz", "-o", "x", "--pixel-mm", "1", "--workers", "0"], ["0 processes"]),
@@ -304,6 +310,8 @@ def test_bad_input_is_explained_and_writes_nothing(
     work.mkdir()
     for path in case.folder.iterdir():
         (work / path.name).symlink_to(path)
+    (work / "black.png").write_bytes(png_bytes(np.zeros((40, 40), np.uint8)))
+    io.write_volume(Volume(np.zeros((8, 16, 16)), 1.0), work / "zero.nii.gz")
     before = sorted(path.name for path in work.iterdir())
     monkeypatch.chdir(work)
     assert register(*words) == 2
@@ -399,21 +407,23 @@ def test_strict_makes_a_status_of_what_may_not_be_relied_on(case: Case, tmp_path
     assert register(tmp_path / "in", volume, "-o", tmp_path / "bad", *unjudged, "--pixel-mm", STEP) == 1
 
 
-def test_a_network_is_refined_unless_somebody_says_no(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [case.folder / "frame.dcm", case.folder / "volume.nii.gz", "--method", "echo"]
+def test_a_network_is_refined_unless_somebody_says_no(
+    case: Case, narrow_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [case.folder / "frame.dcm", case.folder / "volume.nii.gz", "--method", narrow_file]
     assert register(*words, "--no-fallback") == 0
-    assert "[echo network, refined, " in capsys.readouterr().out
+    assert "[narrow network, refined, " in capsys.readouterr().out
     assert register(*words, "--no-refine") == 0
-    assert "[echo network, " in capsys.readouterr().out
+    assert "[narrow network, " in capsys.readouterr().out
 
 
 def test_other_ways_are_announced_and_bounded_by_time(
-    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: Case, narrow_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Noise is nowhere in the volume: a second look is tried, and the rest takes longer than there is time."""
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "noise.png").write_bytes(png_bytes(noise))
-    words = [tmp_path / "noise.png", case.folder / "volume.nii.gz", "--pixel-mm", STEP, "--method", "echo"]
+    words = [tmp_path / "noise.png", case.folder / "volume.nii.gz", "--pixel-mm", STEP, "--method", narrow_file]
     assert register(*words, "--seconds", "0.01", "-o", tmp_path / "pose.json") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r", after \d+ s; a second look from there is tried", said)

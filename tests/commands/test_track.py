@@ -224,6 +224,14 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_sequence_in_the_place_of_the_volume_is_told(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sequence, volume = case.folder / "scan.igs.mha", case.folder / "volume.nii.gz"
+    assert main(["track", str(volume), str(sequence), "-o", str(tmp_path / "out")]) == 2
+    assert f"swap the two: scopereg track {sequence} {volume}" in capsys.readouterr().err
+
+
 def test_inputs_are_not_overwritten(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scan = tmp_path / "scan.igs.mha"
     scan.write_bytes((case.folder / "scan.igs.mha").read_bytes())

@@ -61,7 +61,7 @@ def test_rows_that_may_stand_in_one_plot_look_unlike() -> None:
     assert len({look_of(mode).colour for mode in variants}) == len(variants)
 
 
-@pytest.mark.parametrize("name", ["echo", "simpleitk-ncc", "echo+refine"])
+@pytest.mark.parametrize("name", ["universal", "simpleitk-ncc", "universal+refine"])
 def test_a_method_is_timed_as_register_runs_it(name: str) -> None:
     """The same pose as by `scopereg.register`, from a volume that is prepared once."""
     (mode,), setting = modes_of([name]), Setting(64, CPU)

@@ -83,8 +83,8 @@ def test_what_is_no_text_or_not_there_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "picture.csv").write_bytes(b"\xff\xfe\x00\x01")
     (tmp_path / "empty.csv").touch()
     for name, said in (
-        ("picture.csv", "cannot be read"),
-        ("none.csv", "cannot be read"),
+        ("picture.csv", "it is no text"),
+        ("none.csv", "cannot be read: No such file"),
         ("empty.csv", "not a results"),
     ):
         with pytest.raises(ScopeRegError, match=said):

@@ -21,7 +21,6 @@ from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import Answers, EvaluateSettings, evaluate
 from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels
-from scopereg.networks.weights import weights_file
 from scopereg.registration import method as methods
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import create, register_method
@@ -38,10 +37,9 @@ def volumes() -> VolumeSet:
 
 
 @pytest.fixture(scope="module")
-def uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`echo` as somebody would have trained it, with nothing beside the weights."""
-    with weights_file("echo") as path:
-        return shutil.copy(path, tmp_path_factory.mktemp("weights") / "plain.safetensors")
+def uncalibrated(narrow_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network as somebody would have trained it, with nothing beside the weights."""
+    return Path(shutil.copy(narrow_file, tmp_path_factory.mktemp("weights") / "plain.safetensors"))
 
 
 def shipped(name: str, examples: CaseExamples, spacing_mm: float) -> list[Result]:
@@ -59,21 +57,26 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(
     "name",
     [
-        "echo",
+        "narrow",
         "plain",
-        "echo+refine",
+        "narrow+refine",
         "plain+refine",
-        "echo:wide+refine",
-        "echo:2",
+        "narrow:wide+refine",
+        "narrow:2",
         "simpleitk-mi",
         "universal",
         "start",
     ],
 )
 def test_a_frame_alone_is_found_alike_to_the_last_bit(
-    volumes: VolumeSet, uncalibrated: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    volumes: VolumeSet,
+    narrow_file: Path,
+    uncalibrated: Path,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = name.replace("plain", str(uncalibrated))
+    name = name.replace("plain", str(uncalibrated)).replace("narrow", str(narrow_file))
     kept: list[Answers] = []
     locate_case = runner.locate_case
 
@@ -101,10 +104,13 @@ def test_a_frame_alone_is_found_alike_to_the_last_bit(
     assert same(row.expected_mm, float(f"{wanted.expected_mm:.6g}"))
 
 
-def test_frames_of_a_case_are_given_together_and_the_volume_is_prepared_once(volumes: VolumeSet) -> None:
+def test_frames_of_a_case_are_given_together_and_the_volume_is_prepared_once(
+    volumes: VolumeSet, narrow_file: Path
+) -> None:
     examples = case_examples(volumes, 0, "honest", 6, frames=2)
     asked: list[str] = []
-    method = create("echo+refine", "cpu")
+    name = f"{narrow_file}+refine"
+    method = create(name, "cpu")
     prepare = method.prepare
 
     def counted(volume: Volume) -> Any:
@@ -123,7 +129,7 @@ def test_frames_of_a_case_are_given_together_and_the_volume_is_prepared_once(vol
     answers = runner.locate_case(method, examples, volumes.spacing_mm)
     assert asked == ["prepare", "2 frames"]
     frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
-    together = Locator(Volume(examples.volume, volumes.spacing_mm), "echo+refine", device="cpu").locate_all(frames)
+    together = Locator(Volume(examples.volume, volumes.spacing_mm), name, device="cpu").locate_all(frames)
     for one, other in zip(answers.found, together, strict=True):
         assert isinstance(one, Result)
         assert isinstance(other, Result)
@@ -131,10 +137,13 @@ def test_frames_of_a_case_are_given_together_and_the_volume_is_prepared_once(vol
         assert one.verdict == other.verdict
 
 
-def test_what_nobody_calibrated_has_neither_verdict_nor_confidence(volumes: VolumeSet, uncalibrated: Path) -> None:
+def test_what_nobody_calibrated_has_neither_verdict_nor_confidence(
+    volumes: VolumeSet, narrow_file: Path, uncalibrated: Path
+) -> None:
     examples = case_examples(volumes, 0, "honest", 6, frames=1)
     plain, judged = (
-        runner.locate_case(create(name, "cpu"), examples, volumes.spacing_mm) for name in (str(uncalibrated), "echo")
+        runner.locate_case(create(name, "cpu"), examples, volumes.spacing_mm)
+        for name in (str(uncalibrated), str(narrow_file))
     )
     assert (plain.judged, judged.judged) == (False, True)
     ((one,), (other,)) = plain.found, judged.found
@@ -146,21 +155,21 @@ def test_what_nobody_calibrated_has_neither_verdict_nor_confidence(volumes: Volu
     assert one.pose.is_close(other.pose, mm=1e-2, deg=1e-2)
 
 
-def test_a_volume_of_other_voxels_is_resampled_as_register_does() -> None:
-    """`echo` knows one voxel size: with smaller voxels the evaluation finds what register finds."""
+def test_a_volume_of_other_voxels_is_resampled_as_register_does(narrow_file: Path) -> None:
+    """A network knows one voxel size: with smaller voxels the evaluation finds what register finds."""
     patient = phantom.create("echo", seed=200_001)
     fine = patient.volume.resampled(patient.spacing_mm * 0.8)
     poses = sample_poses(1, 6, patient.shape, torch.Generator().manual_seed(3))
     image = patient.acquire(*poses, protocol="same-scanner", seed=3).images[0]
     frame = Frame(image, patient.spacing_mm).resampled(patient.spacing_mm * 0.8)
     examples = CaseExamples(fine.array, None, frame.array[None], VoxelPoses(poses.rotation, poses.translation / 0.8))
-    (found,) = runner.locate_case(create("echo", "cpu"), examples, fine.isotropic_spacing_mm).found
-    (wanted,) = shipped("echo", examples, fine.isotropic_spacing_mm)
+    (found,) = runner.locate_case(create(str(narrow_file), "cpu"), examples, fine.isotropic_spacing_mm).found
+    (wanted,) = shipped(str(narrow_file), examples, fine.isotropic_spacing_mm)
     assert isinstance(found, Result)
     assert found.pose.matrix.tolist() == wanted.pose.matrix.tolist()
     origin = runner.Origin("set", "case", "patient", fine.isotropic_spacing_mm)
     answers = Answers([found], judged=True)
-    (row,) = runner.case_rows(origin, "echo", SETTINGS, examples, answers)
+    (row,) = runner.case_rows(origin, "narrow", SETTINGS, examples, answers)
     assert row.mtre_mm < 3
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import roma
@@ -219,6 +222,16 @@ def test_collinear_points_along_the_axes(direction: tuple, along: int) -> None:
     torch.testing.assert_close(fit.rotation[:, along], torch.tensor(direction))
     if direction == ((1.0, 0, 0), (0, 1.0, 0))[along]:
         torch.testing.assert_close(fit.rotation, torch.eye(3))  # of all that fit, the one that turns nothing
+
+
+def test_no_shape_takes_a_second_to_check() -> None:
+    """torch.broadcast_shapes imports SymPy: a quarter of the time to the first pose."""
+    code = (
+        "import sys, torch\nfrom scopereg.geometry.kabsch import weighted_kabsch\n"
+        "weighted_kabsch(torch.rand(4, 2), torch.rand(3, 4, 3), torch.rand(1, 4))\nprint('sympy' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
 
 
 def test_a_matrix_of_zeros_gives_the_identity() -> None:

@@ -68,6 +68,16 @@ def test_a_tinted_grey_scale_is_no_overlay_and_colours_on_it_are(kind: str, seed
     assert found(tinted)[box].mean() < 0.01
 
 
+def test_a_picture_that_is_coloured_all_over_is_told(tmp_path: Path) -> None:
+    own = screen("abdomen")
+    false_colours = np.stack([own, own // 3, 255 - own], -1)
+    painted = painting.doppler(own, 0.3, np.random.default_rng(0), flow=0.9)
+    told = "the picture is coloured all over: only how bright it is counts"
+    for pixels, expected in ((false_colours, True), (painting.colours_of(own), False), (painted, False)):
+        Image.fromarray(pixels).save(tmp_path / "a.png")
+        assert (told in read_frame(tmp_path / "a.png", spacing_mm=0.2).facts.get("notes", [])) is expected
+
+
 def test_noise_of_analogue_video_is_no_overlay() -> None:
     noise = np.random.default_rng(0).normal(0, 4, (*screen("abdomen").shape, 3))
     noisy = np.clip(painting.colours_of(screen("abdomen")) + noise, 0, 255).astype(np.uint8)

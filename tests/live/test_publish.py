@@ -28,6 +28,7 @@ from scopereg.live.publish import Publisher, messages_of
 from scopereg.live.server import Server
 from scopereg.live.sources import Reading, open_source
 from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result
 
 RAS = np.array([-1.0, -1.0, 1.0])
@@ -129,7 +130,7 @@ def test_one_bad_result_does_not_end_it(frame: Frame, pose: Pose) -> None:
 
 
 def test_a_recording_reaches_slicer_through_the_network(
-    tmp_path: Path, pyigtl_client: Callable[[int], pyigtl.OpenIGTLinkClient]
+    narrow: Registrar, tmp_path: Path, pyigtl_client: Callable[[int], pyigtl.OpenIGTLinkClient]
 ) -> None:
     """File, replay, network, server, pyigtl's client: poses as the network finds them without all this."""
     patient = phantom.create("echo", seed=200_001, shape=(16, 64, 64))
@@ -139,7 +140,7 @@ def test_a_recording_reaches_slicer_through_the_network(
     frames = [Frame(image, patient.spacing_mm, (0, 0)) for image in images]
     truth = [pose_from_voxels(drawn.rotation[k], drawn.translation[k], frames[k], volume) for k in range(2)]
     path = write_plus_sequence(frames, truth, tmp_path / "scan.igs.mha")
-    locator = Locator(volume, "echo", device="cpu")
+    locator = Locator(volume, narrow)
     updates: list[Update] = []
     with Server(port=0, timing=QUICK) as server:
         publisher = Publisher(server)

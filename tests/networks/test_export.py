@@ -220,9 +220,9 @@ def test_side_planes_export(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_package_goes_by_its_name() -> None:
-    network, facts = open_network("echo")
-    assert facts["name"] == "echo"
-    with weights_file("echo") as path:
+    network, facts = open_network("universal")
+    assert facts["name"] == "universal"
+    with weights_file("universal") as path:
         assert facts["weights_sha256"] == weights_sha256(read_stored(path).tensors)
         same = load_network(path).state_dict()
     assert all(torch.equal(value, same[key]) for key, value in network.state_dict().items())

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import scopereg
 from scopereg.data import phantom
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import geodesic_angle_deg, rotation_from_euler_deg
@@ -18,6 +17,7 @@ from scopereg.networks.folded import FoldedEncoder
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import NetworkResult
 from scopereg.networks.streaming import Located, Streaming
+from scopereg.registration.model import Registrar
 
 FORMS: tuple[dict[str, Any], ...] = (
     {},
@@ -104,10 +104,10 @@ def test_looks_from_starts_are_those_of_the_network(options: dict[str, Any], sha
         )
 
 
-def test_trained_weights_give_the_pose_of_the_published_form() -> None:
-    network = scopereg.load("echo", device="cpu").network
+def test_trained_weights_give_the_pose_of_the_published_form(bare: Registrar) -> None:
+    network = bare.network
     assert isinstance(network, ScopeReg)
-    one_look = create("scope-reg")
+    one_look = create("scope-reg", norm="instance", depth_stride=4)
     one_look.load_state_dict(network.state_dict())
     one_look.eval()
     slices, volume = images(1, (32, 64, 64))
@@ -158,8 +158,8 @@ def test_pooling_by_rows_and_columns_is_pooling(shape: tuple[int, int]) -> None:
     assert torch.equal(pool_plane(x), torch.nn.functional.max_pool2d(x, 3, 2, 1))
 
 
-def test_bfloat16_moves_a_trained_network_s_pose_by_little() -> None:
-    network = scopereg.load("echo", device="cpu").network
+def test_bfloat16_moves_a_trained_network_s_pose_by_little(bare: Registrar) -> None:
+    network = bare.network
     assert isinstance(network, ScopeReg)
     patient = phantom.create("echo", seed=200_001, shape=(32, 64, 64))
     slices, volume = patient.acquire(torch.eye(3)[None], torch.tensor([[2.0, -1.0, 1.0]])).images, patient.volume.array

@@ -167,10 +167,10 @@ def test_a_changed_header_of_weights_is_found(tmp_path: Path) -> None:
 
 
 def test_changes_carry_a_hash_too(tmp_path: Path) -> None:
-    network = network_of(read_stored(Path(str(SHIPPED)) / "echo.safetensors"), "echo")
+    network = network_of(read_stored(Path(str(SHIPPED)) / "universal.safetensors"), "universal")
     changed = [name for name, _ in network.named_parameters()][:1]
-    path = save_changes(network, tmp_path / "a.safetensors", base="echo", changed=changed)
-    assert read_base(path)["name"] == "echo"
+    path = save_changes(network, tmp_path / "a.safetensors", base="universal", changed=changed)
+    assert read_base(path)["name"] == "universal"
     load_network(path)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -185,9 +185,9 @@ def test_weights_of_the_package_are_those_that_it_came_with(tmp_path: Path, monk
     assert {name.removesuffix(".safetensors").removesuffix(".fine") for name in listed} == set(shipped())
     folder = Path(shutil.copytree(str(SHIPPED), tmp_path / "weights"))
     monkeypatch.setattr(weights_file, "SHIPPED", folder)
-    load_network(folder / "echo.safetensors")
-    content = bytearray((folder / "echo.safetensors").read_bytes())
+    load_network(folder / "universal.safetensors")
+    content = bytearray((folder / "universal.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
-    (folder / "echo.safetensors").write_bytes(content)
+    (folder / "universal.safetensors").write_bytes(content)
     with pytest.raises(ScopeRegError, match="not the file that the package came with"):
-        load_network(folder / "echo.safetensors")
+        load_network(folder / "universal.safetensors")

@@ -25,7 +25,7 @@ from scopereg.networks import create
 from scopereg.networks.streaming import Located
 from scopereg.networks.weights import save_network
 from scopereg.registration import model as models
-from scopereg.registration.calibration import Calibration, features_of, fingerprint, path_beside, read_calibration
+from scopereg.registration.calibration import Calibration, features_of, path_beside, read_calibration
 from scopereg.registration.confidence import (
     CHANGES,
     QUALITY_FEATURES,
@@ -47,11 +47,6 @@ from scopereg.registration.result import Result
 Case = Any  # of conftest.py
 SHAPE = (32, 64, 64)
 STRANGE = {"residual": 5.0, "mass": -30.0, "coarse": -0.9, "medium": -0.9, "spread": 4.0}
-
-
-@pytest.fixture(scope="module")
-def echo() -> Registrar:
-    return scopereg.load("echo", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +72,8 @@ def assert_no_numbers(judged: Verdict | Result) -> None:
     assert all(math.isnan(number) for number in (judged.expected_mm, judged.bound_mm, judged.confidence))
 
 
-def test_quality_features_tell_own_frames_from_others(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    session = echo.prepare(patients[0].volume, agreement=True)
+def test_quality_features_tell_own_frames_from_others(bare: Registrar, patients: list[phantom.Phantom]) -> None:
+    session = bare.prepare(patients[0].volume, agreement=True)
     noise = torch.rand(2, *SHAPE[1:], generator=torch.Generator().manual_seed(0))
     kinds = [images_of(patients[0]), images_of(patients[1]), noise]
     means = [session.examine(images).features.mean(0) for images in kinds]
@@ -258,7 +253,7 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, places: tuple[str, ...
         read_calibration(path)
 
 
-def test_weights_find_their_own_calibration_and_refuse_another(echo: Registrar, tmp_path: Path) -> None:
+def test_weights_find_their_own_calibration_and_refuse_another(narrow: Registrar, tmp_path: Path) -> None:
     torch.manual_seed(0)
     weights = save_network(create("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
     plain = scopereg.load(weights, device="cpu")
@@ -267,8 +262,9 @@ def test_weights_find_their_own_calibration_and_refuse_another(echo: Registrar, 
     assert beside.name == "mine.calibration.json"
     made = example_calibration(plain.fingerprint)
     made.save(beside)
-    assert scopereg.load(weights, device="cpu").calibration == made
-    example_calibration(echo.fingerprint).save(beside)
+    for fine in (True, False):  # there is none that the calibration would be of
+        assert scopereg.load(weights, device="cpu", fine=fine).calibration == made
+    example_calibration(narrow.fingerprint).save(beside)
     with pytest.raises(ScopeRegError, match="of another model"):
         scopereg.load(weights, device="cpu")
 
@@ -277,10 +273,9 @@ def test_weights_find_their_own_calibration_and_refuse_another(echo: Registrar, 
 def test_every_model_of_the_package_is_calibrated(name: str) -> None:
     model = scopereg.load(name, device="cpu")
     assert model.calibration is not None
-    assert model.calibration.model == fingerprint(model.network)
+    assert model.calibration.model == model.fingerprint
     made_on = model.calibration.made_on
-    data, frames = ("echo + prostate + abdomen + worlds", 480) if name == "universal" else (name, 240)
-    assert (made_on["dataset"], made_on["protocol"], made_on["frames"]) == (data, "honest", frames)
+    assert (made_on["dataset"], made_on["protocol"]) == ("echo + prostate + abdomen + worlds", "honest")
     usual = model.calibration.error_model("network", False)
     assert len(usual.scores) >= 100
     verdict = usual.judge(list(usual.centre))
@@ -288,19 +283,23 @@ def test_every_model_of_the_package_is_calibrated(name: str) -> None:
     assert 0 < verdict.expected_mm < verdict.bound_mm < 30
 
 
-def test_a_session_judges_only_with_a_calibration(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+@pytest.mark.parametrize("fine", [True, False])
+def test_a_session_judges_only_with_a_calibration(
+    narrow: Registrar, bare: Registrar, patients: list[phantom.Phantom], fine: bool
+) -> None:
+    model = narrow if fine else replace(bare, calibration=example_calibration(bare.fingerprint))
     frame = Frame(images_of(patients[0])[0], spacing_mm=patients[0].spacing_mm)
-    plain = replace(echo, calibration=None).prepare(patients[0].volume).register(frame)
+    plain = replace(model, calibration=None).prepare(patients[0].volume).register(frame)
     assert (plain.ok, plain.features) == (None, {})
-    assert plain.reason == plain.verdict == "not judged: echo network is not calibrated"
+    assert plain.reason == plain.verdict == "not judged: narrow network is not calibrated"
     assert math.isnan(plain.confidence)
     assert "expected" not in str(plain)
     assert plain.facts["expected_mm"] is None
     for agreement in (False, True):
-        session = echo.prepare(patients[0].volume, agreement=agreement)
+        session = model.prepare(patients[0].volume, agreement=agreement)
         judged = session.register(frame)
         assert np.abs(judged.pose.matrix - plain.pose.matrix).max() < 1e-3
-        assert tuple(judged.features) == features_of(agreement)
+        assert tuple(judged.features) == features_of(agreement, fine)
         assert judged.belongs is False or 0 < judged.expected_mm < judged.bound_mm
         assert judged.ok is not None
         assert judged.verdict in str(judged)
@@ -333,9 +332,9 @@ def test_a_pose_beyond_those_of_the_calibration_is_not_judged() -> None:
     assert unknown.ok
 
 
-def test_noise_is_not_ok(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_noise_is_not_ok(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     noise = Frame(torch.rand(SHAPE[1:], generator=torch.Generator().manual_seed(0)), spacing_mm=patients[0].spacing_mm)
-    result = echo.prepare(patients[0].volume).register(noise)
+    result = narrow.prepare(patients[0].volume).register(noise)
     assert (result.belongs, result.ok) == (False, False)
     assert_no_numbers(result)
     assert result.reason
@@ -350,8 +349,8 @@ def test_networks_without_quality_features_say_so(tmp_path: Path, patients: list
     assert main(["calibrate", str(path), "echo", "--device", "cpu"]) == 2
 
 
-def test_a_refined_pose_is_judged_anew(case: Case) -> None:
-    locator = Locator(case.volume, "echo", refine=True, device="cpu")
+def test_a_refined_pose_is_judged_anew(case: Case, narrow_file: Path) -> None:
+    locator = Locator(case.volume, str(narrow_file), refine=True, device="cpu")
     refined = locator.locate(case.frames[0])
     (plain,) = locator.prepared.before.locate([case.frames[0]], [None])  # type: ignore[attr-defined]
     assert not isinstance(plain, ScopeRegError)
@@ -372,7 +371,7 @@ def test_the_command_tells_what_to_think_of_the_pose(
     assert "expected error" in said
     record = json.loads((tmp_path / "pose.json").read_text())["result"]
     assert record["expected_mm"] > 0
-    assert tuple(record["signs"]) == features_of(agreement=False)
+    assert tuple(record["signs"]) == features_of(agreement=False, fine=True)
     noise = np.random.default_rng(0).integers(1, 255, (96, 96), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "noise.png").write_bytes(png_bytes(noise))
@@ -386,10 +385,10 @@ def test_the_command_tells_what_to_think_of_the_pose(
     assert row["reason"] in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_methods_of_a_network_tell_its_confidence(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     volume, spacing_mm = patients[0].volume, patients[0].spacing_mm
     frames = [Frame(image, spacing_mm=spacing_mm) for image in images_of(patients[0])]
-    method, plain = NetworkMethod(echo), NetworkMethod(replace(echo, calibration=None))
+    method, plain = NetworkMethod(narrow), NetworkMethod(replace(narrow, calibration=None))
     assert "calibration" in method.facts
     assert "calibration" not in plain.facts
     judged, refined, without = (
@@ -402,7 +401,7 @@ def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: lis
         assert one.ok is not None
         assert after.verdict
         assert after.verdict != one.verdict
-        assert (bare.ok, bare.verdict) == (None, "not judged: echo network is not calibrated")
+        assert (bare.ok, bare.verdict) == (None, "not judged: narrow network is not calibrated")
         assert math.isnan(bare.confidence)
         assert one.pose.is_close(bare.pose, mm=0.01, deg=0.05)
 
@@ -411,7 +410,7 @@ def test_methods_of_a_network_tell_its_confidence(echo: Registrar, patients: lis
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_s_session_sees_the_same_quality_features(patients: list[phantom.Phantom]) -> None:
     images = images_of(patients[0])
-    cpu, gpu = (scopereg.load("echo", device=d).prepare(patients[0].volume, agreement=True) for d in ("cpu", "cuda"))
+    cpu, gpu = (scopereg.load(device=d).prepare(patients[0].volume, agreement=True) for d in ("cpu", "cuda"))
     wanted = cpu.examine(images).features
     for _ in range(2):  # recorded, then replayed
         torch.testing.assert_close(gpu.examine(images).features, wanted, rtol=0.02, atol=0.05)

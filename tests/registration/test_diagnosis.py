@@ -30,6 +30,7 @@ from scopereg.registration.diagnosis import (
     without_structure,
 )
 from scopereg.registration.locator import Locator
+from scopereg.registration.model import load
 
 SEED = 70_201
 
@@ -83,15 +84,32 @@ def test_what_is_wrong_is_named(world: World, mistake: Callable[[Frame], Frame],
     assert words in hint
 
 
-@pytest.mark.parametrize("factor", [0.8, 1.25, 1.5])
+@pytest.mark.parametrize("factor", [0.8, 0.95, 1.05, 1.25])
 def test_a_wrong_pixel_size_is_named_with_the_right_one(world: World, factor: float) -> None:
     own = world.frames[0]
     (hint,) = world.hints(Frame(own.array, own.spacing_mm[0] * factor))
     assert "times as large" in hint
-    named = float(hint.split("pixels ")[1].split(" times")[0])
-    assert named * factor == pytest.approx(1, abs=0.1)
-    (wide,) = world.hints(Frame(own.array, (own.spacing_mm[0] * factor, own.spacing_mm[1])))
-    assert "pixels" in wide
+    assert size_in(hint) * factor == pytest.approx(1, abs=0.03)
+
+
+def test_one_wrong_side_of_pixels_is_named(world: World) -> None:
+    own = world.frames[0]
+    (hint,) = world.hints(Frame(own.array, (own.spacing_mm[0] * 1.1, own.spacing_mm[1])))
+    assert "times as wide" in hint
+    assert "high" not in hint
+    assert size_in(hint) * 1.1 == pytest.approx(1, abs=0.03)
+
+
+def test_a_network_without_a_fine_stage_borrows_it(world: World) -> None:
+    own = world.frames[0]
+    wrong = Frame(own.array, own.spacing_mm[0] * 0.95)
+    found = replace(world.locator.locate(wrong), ok=False)
+    (hint,) = diagnose(Locator(world.locator.volume, load("universal", "cpu", fine=False)), wrong, found)
+    assert size_in(hint) * 0.95 == pytest.approx(1, abs=0.03)
+
+
+def size_in(hint: str) -> float:
+    return float(hint.split("pixels ")[1].split(" times")[0])
 
 
 def test_right_frames_and_those_of_another_volume_get_no_false_hint(world: World) -> None:
@@ -151,13 +169,36 @@ def test_a_batch_diagnoses_the_first_few(
 
 
 def test_only_what_stands_out_is_named() -> None:
-    own = Tried(Alternative("as it is"), 0.4)
-    near, clear, weak = (Tried(Alternative("mirrored"), likeness) for likeness in (0.5, 0.55, 0.34))
-    rival = Tried(Alternative("upset"), 0.53)
+    own = Tried(Alternative("as it is"), 0.71)
+    near, clear, weak = (Tried(Alternative("mirrored"), likeness) for likeness in (0.78, 0.85, 0.7))
+    rival = Tried(Alternative("upset"), 0.82)
     assert clearest(own, [near]) is None
     assert clearest(own, [clear]) is clear.alternative
     assert clearest(own, [clear, rival]) is None
     assert clearest(Tried(Alternative("as it is"), 0.0), [weak]) is None
+    assert clearest(own, []) is None
+
+
+def test_a_size_needs_a_smaller_margin() -> None:
+    own, some, more = (
+        Tried(Alternative("as it is"), 0.9),
+        *(Tried(Alternative.sized(1.05, 1.05), n) for n in (0.91, 0.93)),
+    )
+    assert clearest(own, [some]) is None
+    assert clearest(own, [some, more]) is more.alternative
+
+
+def test_sizes_in_words() -> None:
+    frame = Frame(torch.zeros(8, 8), (0.5, 0.4))
+    told = {
+        (1.05, 1.06): "1.05 times as large: 0.527 mm instead of 0.5 mm",
+        (1.1, 1.01): "1.10 times as wide: 0.55 mm instead of 0.5 mm",
+        (0.99, 0.9): "0.90 times as high: 0.36 mm instead of 0.4 mm",
+        (0.8, 1.25): "the width and height of pixels swapped: 0.4 x 0.5 mm",
+        (1.1, 0.9): "1.10 times as wide and 0.90 times as high: 0.55 x 0.36 mm instead of 0.5 x 0.4 mm",
+    }
+    for sizes, words in told.items():
+        assert Alternative.sized(*sizes).words(frame).endswith(words)
 
 
 def test_methods_without_a_network_tell_what_an_image_tells(world: World) -> None:

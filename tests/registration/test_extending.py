@@ -19,6 +19,7 @@ from scopereg.registration.calibration import refined_by
 from scopereg.registration.likeness import NOTHING_SHARED, Normal
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import create, parse, register_likeness
+from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result, apart_mm
 
 Case = Any  # of conftest.py
@@ -89,20 +90,20 @@ AWAY = Pose.from_euler_deg((1.5, -1.0, 1.2), (0.7, -0.8, 0.6), source="Image", t
 
 @pytest.mark.usefixtures("differences")
 def test_it_is_part_of_the_grammar() -> None:
-    name = parse("echo:wide+refine=differences")
-    assert (str(name), name.refines, name.steps) == ("echo:wide+refine=differences", True, ("refine=differences",))
+    name = parse("universal:wide+refine=differences")
+    assert (str(name), name.refines, name.steps) == ("universal:wide+refine=differences", True, ("refine=differences",))
     assert str(name.also(refine=True)) == str(name)
     assert methods.likenesses() == ("grey", "learned", "differences")
-    near, far = create("echo+refine=differences", "cpu"), create("identity+refine=differences", "cpu")
-    assert near.name == "echo + refine=differences"
+    near, far = create("universal+refine=differences", "cpu"), create("identity+refine=differences", "cpu")
+    assert near.name == "universal + refine=differences"
     assert (near.facts["likeness"], near.facts["iterations"], far.facts["iterations"]) == ("differences", 12, 20)
 
 
 def test_grey_values_are_what_a_refinement_compares_when_nothing_is_said() -> None:
-    assert parse("echo+refine=grey") == parse("echo+refine")
+    assert parse("universal+refine=grey") == parse("universal+refine")
     assert "likeness" not in create("identity+refine", "cpu").facts
-    with pytest.raises(ScopeRegError, match="unknown method 'echo\\+refine=differences'"):
-        parse("echo+refine=differences")
+    with pytest.raises(ScopeRegError, match="unknown method 'universal\\+refine=differences'"):
+        parse("universal+refine=differences")
     with pytest.raises(ScopeRegError, match="'grey' is taken"):
         register_likeness("grey", lambda device, far: Differences())
 
@@ -120,21 +121,20 @@ def test_it_leads_to_the_pose(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("differences")
-def test_what_nobody_calibrated_has_no_verdict(case: Case) -> None:
+def test_what_nobody_calibrated_has_no_verdict(case: Case, narrow: Registrar) -> None:
     """A calibration tells what the features of poses refined by grey values mean, not of these."""
-    model = scopereg.load("echo", device="cpu")
-    assert model.calibration is not None
-    refining = methods.refined(methods.create(model), "differences", "cpu")
+    assert narrow.calibration is not None
+    refining = methods.refined(methods.create(narrow), "differences", "cpu")
     (plain,) = Locator(case.volume, refining).locate_all(case.frames[:1])
     assert isinstance(plain, Result)
     assert (plain.ok, plain.belongs) == (None, None)
-    assert plain.verdict == "not judged: echo network, refined by differences is not calibrated"
+    assert plain.verdict == "not judged: narrow network, refined by differences is not calibrated"
     assert plain.features
     assert not Locator(case.volume, refining).prepared.judges
-    known = dict(model.calibration.error_models)
+    known = dict(narrow.calibration.error_models)
     for ending in ("", "+agreement"):
         known[refined_by("differences") + ending] = known["refined" + ending]
-    judged = replace(model, calibration=replace(model.calibration, error_models=known))
+    judged = replace(narrow, calibration=replace(narrow.calibration, error_models=known))
     refining = methods.refined(methods.create(judged), "differences", "cpu")
     (found,) = Locator(case.volume, refining).locate_all(case.frames[:1])
     assert isinstance(found, Result)

@@ -292,7 +292,3 @@ def test_a_wide_search_ends_with_the_fine_stage(
         for row in range(len(begin.rotation))
     ]
     assert min(float((where.translation - place).norm()) for place in one_by_one) < 1e-3
-
-
-def test_without_a_fine_stage_of_its_own_a_model_keeps_its_calibration() -> None:
-    assert load("echo", fine=False).calibration is not None

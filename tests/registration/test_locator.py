@@ -18,6 +18,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.locator import Locator
+from scopereg.registration.model import Registrar
 from scopereg.registration.register import Start
 from scopereg.registration.settings import DEFAULT
 from scopereg.registration.working_grid import isotropic
@@ -26,31 +27,31 @@ Case = Any  # of conftest.py
 
 
 @pytest.fixture(scope="module")
-def echo(case: Case) -> Locator:
-    return Locator(case.volume, "echo", device="cpu")
+def located(case: Case, narrow: Registrar) -> Locator:
+    return Locator(case.volume, narrow)
 
 
 def shifted(pose: Pose, mm: float) -> Pose:
     return Pose(pose.rotation, pose.translation_mm + mm)
 
 
-def test_three_lines_from_files_to_a_transform(case: Case, tmp_path: Path) -> None:
+def test_three_lines_from_files_to_a_transform(case: Case, narrow_file: Path, tmp_path: Path) -> None:
     result = scopereg.register(case.folder / "frame.dcm", case.folder / "volume.nii.gz", refine=True, device="cpu")
     result.save(tmp_path / "pose.tfm")
     border_mm = 10 * case.frames[0].spacing_mm[0]  # the mm of a DICOM frame count from the corner of the screen
     to_screen = Pose.from_euler_deg((0, 0, 0), (border_mm, border_mm, 0), "Image", "Image")
     assert case.error_mm(0, Pose.load(tmp_path / "pose.tfm") @ to_screen) < 0.5
     assert result.method == f"{DEFAULT} network, refined"
-    narrow = scopereg.register(case.folder / "frame.dcm", case.folder / "volume.nii.gz", method="echo", device="cpu")
-    assert any("resampled to 0.616 mm, as in training" in note for note in narrow.notes)
+    one_size = scopereg.register(case.folder / "frame.dcm", case.folder / "volume.nii.gz", method=str(narrow_file))
+    assert any("resampled to 0.616 mm, as in training" in note for note in one_size.notes)
     assert any("resampled to 0.5 mm, 158 along the frame" in note for note in result.notes)
 
 
-def test_together_or_alone_the_poses_are_the_same(echo: Locator, case: Case) -> None:
-    together = echo.locate_all(case.frames[:2])
+def test_together_or_alone_the_poses_are_the_same(located: Locator, case: Case) -> None:
+    together = located.locate_all(case.frames[:2])
     for row, found in enumerate(together):
         assert not isinstance(found, ScopeRegError)
-        alone = echo.locate(case.frames[row])
+        alone = located.locate(case.frames[row])
         assert alone.pose.is_close(found.pose, mm=1e-2, deg=1e-2)
         assert found.similarity == pytest.approx(alone.similarity, abs=1e-3)
         assert found.frame is case.frames[row]
@@ -69,18 +70,19 @@ def test_one_bad_frame_leaves_the_others_alone(case: Case) -> None:
     assert not isinstance(good, ScopeRegError)
 
 
-def test_a_larger_frame_is_cut_for_the_network_with_a_word(echo: Locator, case: Case) -> None:
+def test_a_larger_frame_is_cut_for_the_network_with_a_word(located: Locator, case: Case) -> None:
     wide = torch.nn.functional.pad(case.frames[0].array, (30, 30, 30, 30))
     step = case.frames[0].spacing_mm[0]
-    found = echo.locate(Frame(wide, spacing_mm=step, origin_mm=(-30 * step, -30 * step)))
+    found = located.locate(Frame(wide, spacing_mm=step, origin_mm=(-30 * step, -30 * step)))
     assert "its middle is used" in found.notes[0]
     assert case.error_mm(0, found.pose) < 4
 
 
-@pytest.mark.parametrize("method", ["echo", "echo+refine", "simpleitk-mi"])
-def test_what_a_mask_hides_changes_nothing(case: Case, method: str) -> None:
+@pytest.mark.parametrize("method", ["narrow", "narrow+refine", "simpleitk-mi"])
+def test_what_a_mask_hides_changes_nothing(case: Case, narrow_file: Path, method: str) -> None:
     """Whatever lies under it: the same pose, similarity and quality features, and near the truth."""
-    locator, frame = Locator(case.volume, method, device="cpu"), case.frames[0]
+    locator = Locator(case.volume, method.replace("narrow", str(narrow_file)), device="cpu")
+    frame = case.frames[0]
     height, width = frame.shape
     mask = torch.ones(height, width, dtype=torch.bool)
     mask[height // 3 : height // 2, width // 3 : width // 2] = False
@@ -114,14 +116,14 @@ def test_without_refinement_the_start_stays_as_it_is(case: Case) -> None:
     assert near.similarity > 0.95 > far.similarity
 
 
-def test_a_network_looks_around_a_start_pose(echo: Locator, case: Case) -> None:
+def test_a_network_looks_around_a_start_pose(located: Locator, case: Case) -> None:
     """Turned by 60 degrees a frame is out of the network's range, except from a start nearby."""
     turn = rotation_from_euler_deg(torch.tensor([0.0, 0.0, 60.0]))
     image = sample_slice(case.volume.array, turn, torch.zeros(3))
     frame = Frame(image, case.frames[0].spacing_mm, (0, 0))
     truth = pose_from_voxels(turn, torch.zeros(3), frame, case.volume)
     start = truth @ Pose.from_euler_deg((3, -3, 5), (1, -2, 1), "Image", "Image")
-    without, found = (echo.locate(frame, pose).pose.angle_to_deg(truth) for pose in (None, start))
+    without, found = (located.locate(frame, pose).pose.angle_to_deg(truth) for pose in (None, start))
     assert found < start.angle_to_deg(truth)
     assert without > 30
 

@@ -18,7 +18,7 @@ from scopereg.networks.weights import save_network
 from scopereg.registration import method as methods
 from scopereg.registration.classical import PEERS, centre_pose
 from scopereg.registration.locator import Locator
-from scopereg.registration.method import Method, MethodName, create, parse, register_method, register_step
+from scopereg.registration.method import Method, MethodName, create, create_named, parse, register_method, register_step
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import NetworkMethod
 from scopereg.registration.prepared import Found, Prepared
@@ -28,11 +28,6 @@ from scopereg.registration.result import RegistrationError, Result
 Case = Any  # of conftest.py
 
 
-@pytest.fixture(scope="module")
-def echo() -> Registrar:
-    return scopereg.load("echo", device="cpu")
-
-
 # the grammar
 
 
@@ -40,8 +35,8 @@ def echo() -> Registrar:
     ("text", "name"),
     [
         ("universal", MethodName("universal")),
-        ("echo:2", MethodName("echo", passes=2)),
-        ("echo:wide+refine", MethodName("echo", wide=True, steps=("refine",))),
+        ("universal:2", MethodName("universal", passes=2)),
+        ("universal:wide+refine", MethodName("universal", wide=True, steps=("refine",))),
         ("identity+simpleitk-mi+refine", MethodName("identity", steps=("simpleitk-mi", "refine"))),
         ("a+b/m:x.safetensors:3+elastix", MethodName("a+b/m:x.safetensors", passes=3, steps=("elastix",))),
     ],
@@ -60,7 +55,10 @@ def test_there_is_one_word_for_no_registration_and_two_more_that_mean_it() -> No
 
 @pytest.mark.parametrize(
     "wrong",
-    ["simpleitk", "identity:2", "simpleitk-mi:3", "echo:0", "echo:many", "echo:12", "echo+", "echo+x", "+refine"],
+    [
+        *("simpleitk", "identity:2", "simpleitk-mi:3", "+refine", "echo"),
+        *(f"universal{rest}" for rest in (":0", ":many", ":12", "+", "+x")),
+    ],
 )
 def test_wrong_names_are_explained(wrong: str) -> None:
     with pytest.raises(ScopeRegError, match="unknown method") as caught:
@@ -69,9 +67,23 @@ def test_wrong_names_are_explained(wrong: str) -> None:
     assert "+refine" in caught.value.fix
 
 
+def test_methods_for_one_table_may_have_names_of_one_s_own(tmp_path: Path) -> None:
+    """Two files called model.safetensors are two methods, and a likeness behind `=` is no name."""
+    files = [tmp_path / name / "model.safetensors" for name in "ab"]
+    for path in files:
+        path.parent.mkdir()
+        save_network(create_network("scope-reg"), path, name="scope-reg")
+    made = create_named([f"mine={files[0]}", f"ours={files[1]}+refine", "identity+refine=grey"], "cpu")
+    assert [method.name for method in made] == ["mine", "ours", create("identity+refine", "cpu").name]
+    assert made[0].facts == create(str(files[0]), "cpu").facts
+    with pytest.raises(ScopeRegError, match="two methods are called 'model'") as caught:
+        create_named([str(path) for path in files], "cpu")
+    assert f"model-1={files[0]}" in caught.value.fix
+
+
 def test_every_named_method_can_be_made(tmp_path: Path) -> None:
     assert tuple(PEERS) == methods.CLASSICAL
-    assert {"identity", *PEERS, "echo", "universal"} <= set(methods.names())
+    assert {"identity", *PEERS, "universal"} <= set(methods.names())
     assert set(methods.steps()) == {"refine", "fallback", *PEERS}
     path = save_network(create_network("scope-reg"), tmp_path / "mine.safetensors", name="scope-reg")
     named = {str(path): "mine", f"{path}:2": "mine x2", f"{path}:wide": "mine wide", "start": "identity"}
@@ -89,10 +101,10 @@ def test_every_named_method_can_be_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "name"),
     [
-        ("echo", {"wide": True, "refine": True}, "echo:wide+refine"),
-        ("echo:wide+refine", {"wide": True, "refine": True}, "echo:wide+refine"),
+        ("universal", {"wide": True, "refine": True}, "universal:wide+refine"),
+        ("universal:wide+refine", {"wide": True, "refine": True}, "universal:wide+refine"),
         ("simpleitk-mi", {"refine": True}, "simpleitk-mi+refine"),
-        ("echo+refine+simpleitk-mi", {"refine": True}, "echo+refine+simpleitk-mi+refine"),
+        ("universal+refine+simpleitk-mi", {"refine": True}, "universal+refine+simpleitk-mi+refine"),
     ],
 )
 def test_arguments_say_the_same_as_the_name(method: str, arguments: dict[str, bool], name: str) -> None:
@@ -101,49 +113,49 @@ def test_arguments_say_the_same_as_the_name(method: str, arguments: dict[str, bo
     assert (one.name, repr(one.facts)) == (other.name, repr(other.facts))
 
 
-def test_a_network_at_hand_takes_the_same_arguments(echo: Registrar) -> None:
-    plain = create(echo, "cpu", wide=True, refine=True)
+def test_a_network_at_hand_takes_the_same_arguments(narrow: Registrar, narrow_file: Path) -> None:
+    plain = create(narrow, "cpu", wide=True, refine=True)
     assert isinstance(plain, RefinedMethod)
-    assert plain.name == create("echo:wide+refine", "cpu").name
+    assert plain.name == create(f"{narrow_file}:wide+refine", "cpu").name
     assert create(plain, "cpu") is plain
-    assert isinstance(create(echo, "cpu"), NetworkMethod)
+    assert isinstance(create(narrow, "cpu"), NetworkMethod)
 
 
-def test_what_contradicts_itself_is_refused(echo: Registrar) -> None:
+def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(ScopeRegError, match="several passes"):
-        create("echo:2", "cpu", wide=True)
+        create("universal:2", "cpu", wide=True)
     with pytest.raises(ScopeRegError, match="agreement="):
-        create("echo:wide", "cpu", agreement=True)
+        create("universal:wide", "cpu", agreement=True)
     for method in ("simpleitk-mi:wide", create("identity")):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             create(method, "cpu", wide=True)
 
 
-def test_a_name_does_in_register_what_the_arguments_do(case: Case) -> None:
+def test_a_name_does_in_register_what_the_arguments_do(case: Case, narrow_file: Path) -> None:
     frame = case.frames[1]
-    by_name = scopereg.register(frame, case.volume, method="echo+refine", device="cpu")
-    by_argument = scopereg.register(frame, case.volume, method="echo", fallback=False, device="cpu")
+    by_name = scopereg.register(frame, case.volume, method=f"{narrow_file}+refine", device="cpu")
+    by_argument = scopereg.register(frame, case.volume, method=str(narrow_file), fallback=False, device="cpu")
     assert by_name.pose.matrix.tolist() == by_argument.pose.matrix.tolist()
     assert (by_name.facts["signs"], by_name.verdict) == (by_argument.facts["signs"], by_argument.verdict)
-    assert by_name.method == "echo network, refined"
+    assert by_name.method == "narrow network, refined"
 
 
-def test_two_passes_look_again_from_where_the_first_led(case: Case, echo: Registrar) -> None:
-    plain = Locator(case.volume, replace(echo, calibration=None))
+def test_two_passes_look_again_from_where_the_first_led(case: Case, narrow: Registrar, narrow_file: Path) -> None:
+    plain = Locator(case.volume, replace(narrow, calibration=None))
     again = plain.locate(case.frames[0], plain.locate(case.frames[0]).pose)
-    twice = Locator(case.volume, "echo:2", device="cpu").locate(case.frames[0])
+    twice = Locator(case.volume, f"{narrow_file}:2", device="cpu").locate(case.frames[0])
     assert twice.pose.matrix.tolist() == again.pose.matrix.tolist()
     assert twice.time_ms > 0
     assert twice.ok is None  # no calibration saw such poses
-    assert create("echo:2", "cpu").facts["passes"] == 2
+    assert create("universal:2", "cpu").facts["passes"] == 2
 
 
-def test_a_classical_method_goes_on_from_a_network(case: Case) -> None:
-    first = Locator(case.volume, "echo", device="cpu").locate(case.frames[0])
-    found = Locator(case.volume, "echo+simpleitk-mi", device="cpu").locate(case.frames[0])
+def test_a_classical_method_goes_on_from_a_network(case: Case, narrow: Registrar, narrow_file: Path) -> None:
+    first = Locator(case.volume, narrow).locate(case.frames[0])
+    found = Locator(case.volume, f"{narrow_file}+simpleitk-mi", device="cpu").locate(case.frames[0])
     straight = PEERS["simpleitk-mi"].register(case.frames[0], case.volume, first.pose)
     assert found.pose.is_close(straight.pose, mm=1e-3, deg=1e-3)
-    assert found.method == "echo network, simpleitk-mi"
+    assert found.method == "narrow network, simpleitk-mi"
     assert found.iterations == straight.iterations
     assert found.time_ms > straight.time_ms / 10
 
@@ -205,7 +217,7 @@ def test_a_method_of_one_s_own_is_named_like_any_other(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("left")
-@pytest.mark.parametrize("name", ["left", "echo", "identity", "start", "a:2", "a+b", "", "mine.safetensors"])
+@pytest.mark.parametrize("name", ["left", "universal", "identity", "start", "a:2", "a+b", "", "mine.safetensors"])
 def test_names_that_are_taken_or_break_the_grammar_are_refused(name: str) -> None:
     with pytest.raises(ScopeRegError, match=r"is taken|cannot be a name"):
         register_method(name, lambda device: Left())

@@ -27,11 +27,6 @@ SHAPE = (32, 64, 64)
 
 
 @pytest.fixture(scope="module")
-def echo() -> Registrar:
-    return scopereg.load("echo", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def patients() -> list[phantom.Phantom]:
     return [phantom.create("echo", seed=200_001 + n, shape=SHAPE) for n in range(2)]
 
@@ -41,29 +36,27 @@ def frames_of(patient: phantom.Phantom, count: int = 3, seed: int = 0) -> list[F
     return [Frame(image, spacing_mm=patient.spacing_mm) for image in patient.acquire(*poses, seed=seed).images]
 
 
-def test_the_pose_is_the_network_s(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_the_pose_is_the_network_s(bare: Registrar, patients: list[phantom.Phantom]) -> None:
     volume, frames = patients[0].volume, frames_of(patients[0])
-    session = echo.prepare(volume)
+    session = bare.prepare(volume)
     with torch.inference_mode():
-        wanted = echo.network(torch.stack([frame.array for frame in frames]), volume.array[None])
+        wanted = bare.network(torch.stack([frame.array for frame in frames]), volume.array[None])
     for row, result in enumerate((session.register(frames[0]), *session.register_all(frames[1:]))):
         found = pose_to_voxels(result.pose, frames[row], volume)
         assert float((found.translation - wanted.translation[row]).norm()) < 0.01
         assert float(geodesic_angle_deg(found.rotation.float(), wanted.rotation[row])) < 0.01
-        assert result.belongs is not None
-        assert result.belongs is False or 0 <= result.confidence <= 1  # so small a part of a heart may be refused
         assert result.evidence is not None
         assert result.evidence.shape == (8, 8)
         assert set(result.timings_ms) == {"image", "network"}
         assert result.time_ms == pytest.approx(sum(result.timings_ms.values()))
 
 
-def test_evidence_is_that_of_the_frame_as_it_came(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_evidence_is_that_of_the_frame_as_it_came(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     """A frame with its border cut off is seen as before but for the border, and has evidence for what is left."""
     frame, step = frames_of(patients[0])[0], patients[0].spacing_mm
     height, width = frame.shape
     part = Frame(frame.array[:, 16:-16], step, origin_mm=(frame.origin_mm[0] + 16 * step, frame.origin_mm[1]))
-    session = echo.prepare(patients[0].volume)
+    session = narrow.prepare(patients[0].volume)
     whole, less = session.register(frame).evidence, session.register(part).evidence
     assert whole is not None
     assert less is not None
@@ -71,18 +64,18 @@ def test_evidence_is_that_of_the_frame_as_it_came(echo: Registrar, patients: lis
     assert less.shape == (height // 8, (width - 32) // 8)
 
 
-def test_one_shot_is_a_session_of_one_frame(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_one_shot_is_a_session_of_one_frame(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     frame = frames_of(patients[0])[0]
-    once, prepared = echo.register(frame, patients[0].volume), echo.prepare(patients[0].volume).register(frame)
+    once, prepared = narrow.register(frame, patients[0].volume), narrow.prepare(patients[0].volume).register(frame)
     assert (once.pose.matrix == prepared.pose.matrix).all()
     assert once.similarity == prepared.similarity
 
 
 def test_a_frame_with_a_black_border_is_found_at_the_same_place(
-    echo: Registrar, patients: list[phantom.Phantom]
+    bare: Registrar, patients: list[phantom.Phantom]
 ) -> None:
     """Its points keep their places in millimetres, since its first pixel moves out with the border."""
-    session, frame = echo.prepare(patients[0].volume), frames_of(patients[0])[0]
+    session, frame = bare.prepare(patients[0].volume), frames_of(patients[0])[0]
     wider = Frame(
         torch.nn.functional.pad(frame.array, (3, 3, 5, 5)),
         spacing_mm=frame.spacing_mm,
@@ -94,8 +87,8 @@ def test_a_frame_with_a_black_border_is_found_at_the_same_place(
     assert abs(found.matrix - usual.matrix).max() < 1e-3
 
 
-def test_results_do_not_depend_on_what_ran_before(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    one, other = (echo.prepare(patient.volume) for patient in patients)
+def test_results_do_not_depend_on_what_ran_before(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
+    one, other = (narrow.prepare(patient.volume) for patient in patients)
     frame = frames_of(patients[0])[0]
     first = one.register(frame).pose.matrix
     for later in frames_of(patients[1], 4, seed=9):
@@ -104,8 +97,8 @@ def test_results_do_not_depend_on_what_ran_before(echo: Registrar, patients: lis
     assert (one.register(frame).pose.matrix == first).all()
 
 
-def test_threads_may_share_sessions(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    sessions = [echo.prepare(patient.volume) for patient in patients]
+def test_threads_may_share_sessions(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
+    sessions = [narrow.prepare(patient.volume) for patient in patients]
     jobs = [(sessions[n % 2], frame) for n in range(2) for frame in frames_of(patients[n], 4, seed=n)]
     wanted = np.stack([session.register(frame).pose.matrix for session, frame in jobs])
     found: dict[int, NDArray[np.float64]] = {}
@@ -121,8 +114,8 @@ def test_threads_may_share_sessions(echo: Registrar, patients: list[phantom.Phan
     assert all((found[n] == wanted).all() for n in range(4))
 
 
-def test_a_closed_session_says_so_and_keeps_nothing(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    with echo.prepare(patients[0].volume) as session:
+def test_a_closed_session_says_so_and_keeps_nothing(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
+    with narrow.prepare(patients[0].volume) as session:
         session.register(frames_of(patients[0])[0])
         prepared = weakref.ref(session._locate.args[0].tokens)  # type: ignore[attr-defined]
         assert prepared() is not None
@@ -134,10 +127,10 @@ def test_a_closed_session_says_so_and_keeps_nothing(echo: Registrar, patients: l
 
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_a_session_that_is_closed_while_it_is_used_says_so(
-    echo: Registrar, patients: list[phantom.Phantom], calibrated: bool
+    narrow: Registrar, patients: list[phantom.Phantom], calibrated: bool
 ) -> None:
     """By another thread, here in the middle of a frame."""
-    model = echo if calibrated else replace(echo, calibration=None)
+    model = narrow if calibrated else replace(narrow, calibration=None)
     session = model.prepare(patients[0].volume)
     locate = session._locate
 
@@ -151,29 +144,29 @@ def test_a_session_that_is_closed_while_it_is_used_says_so(
 
 
 def test_a_session_that_is_sent_to_another_process_says_what_to_send(
-    echo: Registrar, patients: list[phantom.Phantom]
+    narrow: Registrar, patients: list[phantom.Phantom]
 ) -> None:
-    with echo.prepare(patients[0].volume) as session, pytest.raises(ScopeRegError, match="stays in its process"):
+    with narrow.prepare(patients[0].volume) as session, pytest.raises(ScopeRegError, match="stays in its process"):
         pickle.dumps(session)
 
 
-def test_results_know_what_was_registered(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_results_know_what_was_registered(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     frames = frames_of(patients[0])
     volume = patients[0].volume
-    with echo.prepare(volume) as session:
+    with narrow.prepare(volume) as session:
         for result, frame in zip(session.register_all(frames), frames, strict=True):
             assert result.frame is frame
             assert result.volume is session.volume
-    single = echo.register(frames[0], volume)
+    single = narrow.register(frames[0], volume)
     assert single.frame is frames[0]
     assert single.volume is not None
     assert single.volume.shape == volume.shape
 
 
-def test_many_frames_leak_nothing(echo: Registrar, patients: list[phantom.Phantom]) -> None:
+def test_many_frames_leak_nothing(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
     """Live tensors after many frames as after few."""
     small = Volume(patients[0].volume.array[:16, :16, :16].contiguous(), patients[0].spacing_mm)
-    session = echo.prepare(small)
+    session = narrow.prepare(small)
     frame = Frame(small.array[8] + 0.01, spacing_mm=patients[0].spacing_mm)
 
     def alive() -> int:
@@ -201,12 +194,12 @@ def test_networks_with_nothing_to_prepare_work_too(tmp_path, patients: list[phan
     torch.testing.assert_close(found.translation.float(), wanted.translation[0], rtol=0, atol=1e-3)
 
 
-def test_empty_images_and_thick_slices_are_refused(echo: Registrar, patients: list[phantom.Phantom]) -> None:
-    session = echo.prepare(patients[0].volume)
+def test_empty_images_and_thick_slices_are_refused(narrow: Registrar, patients: list[phantom.Phantom]) -> None:
+    session = narrow.prepare(patients[0].volume)
     with pytest.raises(ScopeRegError, match="every value is 0"):
         session.register(Frame(torch.zeros(64, 64), spacing_mm=0.6))
     with pytest.raises(ScopeRegError, match="isotropic"):
-        echo.prepare(Volume(patients[0].volume.array, (0.5, 0.5, 2.0)))
+        narrow.prepare(Volume(patients[0].volume.array, (0.5, 0.5, 2.0)))
 
 
 def test_evidence_lies_over_the_frame() -> None:
@@ -228,7 +221,7 @@ def test_evidence_lies_over_the_frame() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_s_session_gives_its_memory_back(patients: list[phantom.Phantom]) -> None:
-    gpu, cpu = (scopereg.load("echo", device=device) for device in ("cuda", "cpu"))
+    gpu, cpu = (scopereg.load(device=device) for device in ("cuda", "cpu"))
     frames = frames_of(patients[0])
     with gpu.prepare(patients[0].volume) as first:  # libraries keep the workspaces of the streams they worked on
         first.register_all(frames)

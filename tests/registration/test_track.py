@@ -14,6 +14,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.registration.result import Result
 from scopereg.registration.track import Step, is_track, motion_check, read_track, write_track
+from scopereg.report.track_page import motion_notes
 
 POSE = Pose.from_euler_deg([10, -20, 30], [1.5, 2.5, -3.5])
 
@@ -94,3 +95,5 @@ def test_a_sweep_tells_a_mirrored_volume() -> None:
     assert right.in_words.startswith("the poses found move as it says")
     assert "mirrored through the plane" in wrong.in_words
     assert motion_check(STEPS) is None  # no file tells poses
+    assert motion_notes(moved_steps(mirrored=True)) == [f"against the tracker's motion: {wrong.in_words}"]
+    assert motion_notes(STEPS) == []

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import scopereg
 from scopereg.data import phantom
 from scopereg.data.examples import CaseExamples
 from scopereg.errors import ScopeRegError
@@ -326,17 +325,16 @@ def test_what_is_evaluated_is_what_is_registered(size: tuple[int, int, int]) -> 
     assert found.pose.matrix.tolist() == shipped.pose.matrix.tolist()
 
 
-def test_a_network_finds_an_anisotropic_oblique_patient() -> None:
-    """`echo` on a grid that follows from the images: it knows 128 voxels along a frame, whatever their size."""
+def test_a_network_finds_an_anisotropic_oblique_patient(narrow: Registrar) -> None:
+    """A network on a grid that follows from the images: it knows 128 voxels along a frame, whatever their size."""
     patient = phantom.create("echo", seed=200_001)
     poses = sample_poses(2, 6, patient.shape, torch.Generator().manual_seed(3))
     images = patient.acquire(*poses, protocol="same-scanner", seed=3).images
     step = patient.spacing_mm
     placed = Volume(patient.volume.array, step, (12.0, -34.0, 56.0), TURNED)
     thick = Volume(placed.array[:, :, ::2], (2 * step, step, step), placed.origin_mm, TURNED)
-    echo = scopereg.load("echo", device="cpu")
-    facts = {**echo.facts, "grid": {**SIZES.facts, "frame_voxels": [64, 128], "magnitude_voxels": 10}}
-    locator = Locator(thick, replace(echo, facts=facts), refine=True, device="cpu")
+    facts = {**narrow.facts, "grid": {**SIZES.facts, "frame_voxels": [64, 128], "magnitude_voxels": 10}}
+    locator = Locator(thick, replace(narrow, facts=facts), refine=True, device="cpu")
     for row, image in enumerate(images):
         frame = Frame(image, step)
         true = pose_from_voxels(poses.rotation[row], poses.translation[row], frame, placed)

@@ -37,7 +37,7 @@ from scopereg.training.settings import AdaptSettings
 
 SMALL = (16, 48, 48)
 CPU = torch.device("cpu")
-BASE = "echo"  # knows no prostates: there is something to learn
+BASE = "universal"  # knows no volumes as small as these: there is something to learn
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_frames_that_were_never_drawn_are_found_better_than_before(
     scene = Scene.of(patient.volume, (32, 128, 128), 10, seed=77, device=CPU)
     frames = HeldOut.of(scene, 24, seed=77, spacing_mm=patient.spacing_mm)
     before, after = (float(frames.errors_mm(scopereg.load(name, "cpu").network).mean()) for name in (BASE, path))
-    assert after < 0.85 * before
+    assert after < 0.9 * before
 
 
 def test_the_file_is_small_and_tells_what_it_is(adapted: tuple[Adaptation, Path]) -> None:
@@ -110,8 +110,24 @@ def test_the_file_is_small_and_tells_what_it_is(adapted: tuple[Adaptation, Path]
         assert {file.get_tensor(key).dtype for key in file.keys() if "decoder" in key} == {torch.float16}  # noqa: SIM118
     assert json.loads(header["base"])["name"] == BASE
     base, own = load_network_of(BASE), model.network.state_dict()
+    assert model.sizes is None
     assert own["encoder.slice_encoder.0.weight"].equal(base["encoder.slice_encoder.0.weight"])
     assert not own["decoder.depth_gate.linear.weight"].equal(base["decoder.depth_gate.linear.weight"])
+
+
+def test_the_fine_stage_of_the_base_follows_and_nobody_judges_until_it_is_calibrated(
+    adapted: tuple[Adaptation, Path], patient: phantom.Phantom
+) -> None:
+    _, path = adapted
+    model, base = scopereg.load(path, "cpu"), scopereg.load(BASE, "cpu")
+    assert model.fine is not None
+    assert base.fine is not None
+    assert all(model.fine.state_dict()[key].equal(value) for key, value in base.fine.state_dict().items())
+    frame = Frame(patient.volume.array[8], spacing_mm=patient.spacing_mm)
+    found, alone = (one.register(frame, patient.volume) for one in (model, replace(model, fine=None)))
+    assert not found.pose.is_close(alone.pose, mm=1e-3, deg=1e-3)
+    assert (found.ok, found.belongs) == (None, None)
+    assert found.verdict == "not judged: patient network is not calibrated"
 
 
 def test_all_weights_learn_where_there_are_kernels_for_it(
@@ -257,7 +273,7 @@ def test_what_cannot_be_adapted_is_explained_before_the_work(
     dark = Volume(F.pad(torch.rand(2, 4, 4), (22, 22, 22, 22, 7, 7)), spacing_mm=patient.spacing_mm)
     refused: list[tuple[object, Path, AdaptSettings, str]] = [
         (patient.volume, tmp_path / "a.safetensors", replace(settings, base=str(other)), "only SCoPE-Reg"),
-        (patient.volume, tmp_path / "a.safetensors", replace(settings, base="ecko"), "did you mean 'echo'"),
+        (patient.volume, tmp_path / "a.safetensors", replace(settings, base="univresal"), "did you mean 'universal'"),
         (patient.volume, own_base, replace(settings, base=str(own_base)), "overwrite the weights"),
         (patient.volume, tmp_path / "a.pt", settings, "ends in .safetensors"),
         (patient.volume, other / "a.safetensors", settings, "cannot write there"),
@@ -372,7 +388,7 @@ def test_the_command_writes_weights_that_register_takes(
 ) -> None:
     path = tmp_path / "weights" / "p.safetensors"
     volume = write_volume(patient.volume, tmp_path / "volume.nii.gz")
-    words = [str(volume), "--model", "echo", "--steps", "2", "--frames", "4", "--held-out", "4"]
+    words = [str(volume), "--steps", "2", "--frames", "4", "--held-out", "4"]
     words += ["--working-voxel-mm", str(patient.spacing_mm), "--device", "cpu", "-o", str(path)]
     assert main(["adapt", *words]) == 0
     shown = capsys.readouterr()

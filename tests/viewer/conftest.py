@@ -55,5 +55,5 @@ def tab(browser: Browser) -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="session")
-def patients(tmp_path_factory: pytest.TempPathFactory) -> Patients:
-    return make_patients(tmp_path_factory.mktemp("patients"))
+def patients(tmp_path_factory: pytest.TempPathFactory, narrow_file: Path) -> Patients:
+    return make_patients(tmp_path_factory.mktemp("patients"), str(narrow_file))

@@ -41,8 +41,8 @@ class Patients:
             yield served
 
 
-def make_patients(folder: Path) -> Patients:
-    """Takes some seconds."""
+def make_patients(folder: Path, model: str) -> Patients:
+    """With a model to locate their frames; takes some seconds."""
     volumes = {}
     for seed, name in enumerate(Patients.names):
         patient = phantom.create("echo", seed=200_010 + seed)
@@ -57,4 +57,4 @@ def make_patients(folder: Path) -> Patients:
         io.write_plus_sequence(frames, truth, folder / f"{name}.igs.mha", times_s=times_s)
         io.write_volume(patient.volume, folder / "volumes" / f"{name}.nii.gz")
         volumes[name] = patient.volume
-    return Patients(folder, Scene(volumes["first"], "first.nii.gz", Plan("echo", device="cpu")))
+    return Patients(folder, Scene(volumes["first"], "first.nii.gz", Plan(model, device="cpu")))

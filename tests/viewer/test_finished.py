@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import operator
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,8 +70,59 @@ def test_a_folder_gives_its_results_in_order(done: Path) -> None:
     assert [each.name for each in read_results([done / "batch"])] == ["f0.png", "f1.png", "f2.png"]
 
 
-def test_a_table_needs_to_be_told_the_volume(done: Path) -> None:
-    finished = read_results([done / "batch" / "poses.csv"])[2]
+def from_another_machine(results: Path, folder: Path) -> Path:
+    """Results in JSON as somebody else would have them, to whom their files mean nothing."""
+    for path in results.glob("pose*.json"):
+        told = json.loads(path.read_text())
+        for kind in ("frame", "volume"):
+            told[kind]["path"] = f"/nowhere{told[kind]['path']}"
+        (folder / path.name).write_text(json.dumps(told))
+    return folder
+
+
+def test_results_find_their_images_where_they_were(done: Path) -> None:
+    """Neither beside the results nor here, and nobody tells a folder, a volume or the size of a pixel."""
+    for finished in (*read_results([done / "json"]), *read_results([done / "batch"])):
+        result = finished.open(Images())
+        assert result.frame is not None
+        assert result.frame.spacing_mm == (0.5, 0.6)
+        assert math.isfinite(result.similarity)
+
+
+def test_a_file_that_changed_is_not_taken_for_the_one_of_then(done: Path, tmp_path: Path) -> None:
+    shutil.copytree(done / "images", tmp_path / "images")
+    words = ["--method", "start", "--pixel-mm", "0.5", "0.6", "--no-report", "--workers", "1"]
+    images = tmp_path / "images"
+    batch = ["register", str(images / "frames"), str(images / "volume.nii.gz"), *words, "-o", str(tmp_path / "batch")]
+    assert cli.main(batch) == 0
+    first, *_ = read_results([tmp_path / "batch"])
+    shutil.copy(images / "other.nii.gz", images / "volume.nii.gz")
+    with pytest.raises(ScopeRegError, match=r"volume\.nii\.gz is another file than it was"):
+        first.open(Images())
+    (images / "volume.nii.gz").unlink()
+    with pytest.raises(ScopeRegError, match=r"volume\.nii\.gz is not found"):
+        first.open(Images())
+
+
+def test_what_somebody_else_tells_leads_to_no_file_without_its_hash(done: Path, tmp_path: Path) -> None:
+    """A table or JSON that was brought must not show a file of this machine that its author does not know."""
+    private = done / "images" / "frames" / "f2.png"
+    told = json.loads((done / "batch" / "inputs.json").read_text())
+    told["frames"]["f0.png"] |= {"path": str(private), "size": private.stat().st_size}
+    (tmp_path / "inputs.json").write_text(json.dumps(told))
+    shutil.copy(done / "batch" / "poses.csv", tmp_path)
+    with pytest.raises(ScopeRegError, match=r"f0\.png is another file"):
+        read_results([tmp_path])[0].open(Images())
+    pose = json.loads((done / "json" / "pose0.json").read_text())
+    pose["frame"] |= {"path": str(private), "pixels_sha256": None}
+    (tmp_path / "pose0.json").write_text(json.dumps(pose))
+    with pytest.raises(ScopeRegError, match=r"f0\.png is not found"):
+        read_results([tmp_path / "pose0.json"])[0].open(Images())
+
+
+def test_a_table_alone_needs_to_be_told_the_volume(done: Path, tmp_path: Path) -> None:
+    shutil.copy(done / "batch" / "poses.csv", tmp_path)
+    finished = read_results([tmp_path / "poses.csv"])[2]
     frames = (done / "images" / "frames",)
     with pytest.raises(ScopeRegError, match="does not name its volume") as error:
         finished.open(Images(frames, spacing_mm=(0.5, 0.6)))
@@ -114,7 +166,7 @@ def test_a_table_tells_own_frames_from_strangers(tmp_path: Path, belongs: bool |
 
 
 def test_images_that_are_missing_or_others_are_told(done: Path, tmp_path: Path) -> None:
-    (finished,) = read_results([done / "json" / "pose0.json"])
+    (finished,) = read_results([from_another_machine(done / "json", tmp_path) / "pose0.json"])
     with pytest.raises(ScopeRegError, match=r"f0\.png is not found") as missing:
         finished.open(Images((tmp_path,)))
     assert "data=" in missing.value.fix
@@ -163,7 +215,7 @@ def test_a_result_whose_images_are_gone_leaves_the_last_on_the_screen(done: Path
     for name in ("f0.png", "volume.nii.gz"):
         found = next((done / "images").rglob(name))
         (tmp_path / name).write_bytes(found.read_bytes())
-    show = FinishedShow(read_results([done / "json"]), Images((tmp_path,)))
+    show = FinishedShow(read_results([from_another_machine(done / "json", tmp_path)]), Images((tmp_path,)))
     before = show.packet()
     with pytest.raises(ScopeRegError, match=r"f1\.png is not found"):
         show.do({"do": "result", "number": 1})

@@ -81,7 +81,7 @@ def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:
     """What it gave on the held-out frames, and how to use it."""
     from scopereg.registration.calibration import path_beside
 
-    table = Table(title="held-out frames of this volume", title_justify="left", box=SIMPLE)
+    table = Table(title="held-out frames of this volume, network alone", title_justify="left", box=SIMPLE)
     table.add_column("")
     for heading in _COLUMNS.values():
         table.add_column(heading, justify="right")

@@ -24,7 +24,7 @@ class BenchOptions:
     Times are from arrays on the host to a pose on the host, one frame at a time, in volumes of 32 x N x N voxels.
     Methods: scope-reg, scope-reg-3 (with 3 looks), eureg, fvr-net, cu-reg, dreamreg; cross-attention-heads, ssvf-heads,
     cwcd-heads, cwcd-kabsch, tri-plane (variants of the ablation), all with fresh weights; or any method of scopereg
-    register by its name, such as universal or echo:wide+refine, timed as it ships. What cannot run here, for want of
+    register by its name, such as universal:wide+refine, timed as it ships. What cannot run here, for want of
     memory or of a library, is named; the others go on. Interrupted, it keeps what was measured.
     """
 

@@ -140,7 +140,7 @@ def _choices(option: Option) -> tuple[str, ...]:
     if option.kind is not str or option.name not in ("model", "method", "methods"):
         return ()
     weights = (Path(str(files("scopereg"))) / "weights").glob("*.safetensors")
-    models = tuple(sorted(path.stem for path in weights))
+    models = tuple(sorted(path.stem for path in weights if "." not in path.stem))  # a fine stage is part of a model
     return models if option.name == "model" else (*models, *_OTHERS)
 
 

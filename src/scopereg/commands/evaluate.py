@@ -57,7 +57,7 @@ class EvaluateOptions:
     dataset: Positional[EvaluatedName] = "echo"
     """Phantoms by anatomy, or what `data` holds; sweep: a tracked sweep, the real protocol."""
     methods: Methods = ("identity", DEFAULT)
-    """Methods to evaluate."""
+    """Methods to evaluate; NAME=METHOD calls one NAME in tables: mine=out/a/model.safetensors."""
     data: Path | None = None
     """Folder of the dataset as published, a prepared set, or the file of a sweep; phantoms need none."""
     calibration: Path | None = None
@@ -88,7 +88,7 @@ class EvaluateOptions:
 def run(options: EvaluateOptions) -> int:
     """Evaluate everything asked for, then print the means."""
     from scopereg.evaluation.results import read_results
-    from scopereg.registration.method import create
+    from scopereg.registration.method import create_named
 
     console = Console()
     if not options.methods or not options.protocols or not options.magnitudes:
@@ -98,7 +98,7 @@ def run(options: EvaluateOptions) -> int:
     if options.dataset != SWEEP:
         check_dataset(options.dataset, "DATASET")
     with renaming({"method": "methods"}):
-        chosen = [create(name, options.device) for name in options.methods]  # wrong names before long work
+        chosen = create_named(options.methods, options.device)  # wrong names before long work
     if options.dataset == SWEEP:
         paths, title = _sweep(options, chosen)
     else:

@@ -57,7 +57,7 @@ def _paragraphs(text: str, width: int) -> Iterator[str]:
 def _left(option: Option) -> str:
     if option.positional:
         return option.shown
-    if option.kind is bool and not option.one_way and option.default is True:
+    if option.kind is bool and not option.one_way and option.default in (True, None):
         return f"--[no-]{option.name}"
     return f"{', '.join(option.flags)} {option.placeholder}".strip()
 

@@ -164,13 +164,20 @@ def _value(option: Option, word: str, where: str) -> Any:
 
 
 def _no_number(option: Option, word: str, where: str) -> ScopeRegError:
-    united, comma = _UNIT.fullmatch(word), word.replace(",", ".", 1)
+    united = _UNIT.fullmatch(word)
     fix = f"pass a {_KINDS[option.kind]}"
     if united:
         fix = f"leave the unit out: {option.flag} {united[1]}"
     elif "," in word and _NUMBER.match(word):
-        parts = word.replace(",", " ").split()
-        fix = f"write {option.flag} {comma if option.count == 1 else ' '.join(parts)}"
+        fix = f"write {option.flag} {_with_points(option, word)}"
     elif option.kind is int and _NUMBER.match(word):
         fix = "pass a whole number, without a point"
     return ScopeRegError(f"{word!r} is no {_KINDS[option.kind]}", where=where, fix=fix)
+
+
+def _with_points(option: Option, word: str) -> str:
+    """A number with a comma in it, which is one with a decimal comma, or several."""
+    one, several = word.replace(",", ".", 1), " ".join(word.replace(",", " ").split())
+    if option.count == 1:
+        return one
+    return f"{one}; or {several}, for two numbers" if re.fullmatch(r"[-+]?\d+,\d+", word) else several

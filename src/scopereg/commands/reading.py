@@ -21,6 +21,39 @@ if TYPE_CHECKING:
 VOLUME = {"spacing_mm": "voxel_mm", "index": "volume_index"}  # as the reader calls them, as options do
 
 
+def check_places(verb: str, frames: Path, volume: Path) -> None:
+    """An error where frames and volume are swapped; the readers tell what else is wrong with either."""
+    if frames.is_file() and volume.is_file() and holds_planes(frames) and _holds_frames(volume):
+        raise ScopeRegError(
+            "it holds frames, and the volume stands in their place",
+            where=str(volume),
+            fix=f"swap the two: scopereg {verb} {volume} {frames}",
+        )
+
+
+def holds_planes(path: Path) -> bool:
+    """Whether a file is a 3D image by its kind, which may also hold frames."""
+    from scopereg.io.metaimage import is_sequence
+    from scopereg.io.read_image import ending_of
+
+    return bool(ending_of(path.name)) and not is_sequence(path)
+
+
+def _holds_frames(path: Path) -> bool:
+    """Whether a file is surely no volume: a picture, a video, a sequence of PLUS, a DICOM image of one plane."""
+    from scopereg.io.dicom.header import says_dicom
+    from scopereg.io.frames import PICTURES, read_cine
+    from scopereg.io.metaimage import is_sequence
+    from scopereg.io.videos import VIDEOS
+
+    if path.name.lower().endswith((*PICTURES, *VIDEOS)):
+        return True
+    try:
+        return read_cine(path).count == 1 if says_dicom(path) else is_sequence(path)
+    except ScopeRegError:
+        return False  # who reads it as a volume tells what is wrong with it
+
+
 def reading_of(volume: Path, options: ImageReading) -> Reading:
     """How a volume and the frames for it are read."""
     from scopereg.registration.reading import Reading

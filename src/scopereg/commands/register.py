@@ -11,7 +11,7 @@ from rich.console import Console
 
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.output import tell
-from scopereg.commands.reading import VOLUME, print_notes, reading_of
+from scopereg.commands.reading import VOLUME, check_places, holds_planes, print_notes, reading_of
 from scopereg.commands.shared import (
     Agreement,
     AnyMethod,
@@ -101,6 +101,7 @@ def run(options: RegisterOptions) -> int:
         )
     if not options.frame.exists():
         raise ScopeRegError("there is no such file or folder", where=str(options.frame), fix="check the name")
+    check_places("register", options.frame, options.volume)
     reading = reading_of(options.volume, options)
     cine = None
     if options.frame.is_file():
@@ -118,10 +119,12 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
     if options.index is not None or (len(cine) == 1 and to_file):
         return True
     if options.output is None or options.output.suffix.lower() in ENDINGS:
+        chosen = f"choose one with --index, from 0 to {len(cine) - 1}, or pass a folder for all of them: -o FOLDER"
+        planes = holds_planes(cine.path)
         raise ScopeRegError(
-            f"it holds {len(cine)} frames",
+            f"it holds {len(cine)} frames" + ", as a volume does" * planes,
             where=str(options.frame),
-            fix=f"choose one with --index, from 0 to {len(cine) - 1}, or pass a folder for all of them: -o FOLDER",
+            fix="the frame comes first: scopereg register FRAME VOLUME; if it is one, " * planes + chosen,
         )
     return False
 
@@ -257,6 +260,7 @@ def _meaning(path: Path, options: RegisterOptions) -> str:
 def run_batch(options: RegisterOptions, job: Job) -> int:
     """Locate all frames, write everything, name what failed; 1 if anything did."""
     from scopereg.registration.batch import PAGE, TABLE, Tally, forget, gather, in_chunks, locate_tasks, write_sequences
+    from scopereg.registration.inputs import write_inputs
     from scopereg.registration.reading import image_line
     from scopereg.report.batch_page import make_page
 
@@ -270,6 +274,7 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     console.print(f"volume  {image_line(ready.locator.volume)}")
     print_notes(console, notes)
     forget([*tasks, *(row.task for row in bad)], job)
+    write_inputs(job.folder, job.reading, {task.shown: task.path for task in tasks})
     chunks = in_chunks(tasks, ready.locator.prepared.batch_size)
     rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.prepared.worth_a_process))
     sequences = write_sequences(rows, job)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.output import tell
-from scopereg.commands.reading import open_volume, print_notes, reading_of
+from scopereg.commands.reading import check_places, open_volume, print_notes, reading_of
 from scopereg.commands.shared import (
     INTERRUPTED,
     Device,
@@ -70,6 +70,7 @@ class TrackOptions(TrackSettings, ImageReading):
 
 def run(options: TrackOptions) -> int:
     """The verb; 1 if frames could not be read or none was found, 130 if it was interrupted."""
+    from scopereg.registration.inputs import write_inputs
     from scopereg.registration.locator import Locator
     from scopereg.registration.method import parse
     from scopereg.registration.reading import image_line, open_recording
@@ -86,6 +87,7 @@ def run(options: TrackOptions) -> int:
             "it does not search", where=f"--method {options.method}", fix="choose a method that finds frames"
         )
     settings = TrackSettings(**{field.name: getattr(options, field.name) for field in fields(TrackSettings)})
+    check_places("track", options.sequence, options.volume)
     reading = reading_of(options.volume, options)
     left_out = [options.output, options.volume]
     recording = open_recording(options.sequence, reading, rate=options.rate, left_out=left_out)
@@ -99,6 +101,7 @@ def run(options: TrackOptions) -> int:
     print_notes(console, notes)
     for path in targets.values():
         path.unlink(missing_ok=True)  # what an earlier run left would look new
+    write_inputs(options.output, reading, {recording.place(row)[0]: path for row, path in enumerate(recording.files)})
     steps = _follow(recording, Tracker(locator, settings), truth, targets["table"])
     _finish(console, recording, steps, targets)
     if locator.might_look_wider and any(step.state == "lost" and step.pose is not None for step in steps):

@@ -54,7 +54,7 @@ VERBS = {
     "adapt": Verb(
         "adapt:AdaptOptions",
         "make a network better at one volume",
-        "scopereg adapt volume.nii.gz --model echo --minutes 2 -o patient.safetensors",
+        "scopereg adapt volume.nii.gz --minutes 2 -o patient.safetensors",
     ),
     "convert": Verb(
         "convert:ConvertOptions",
@@ -79,7 +79,7 @@ VERBS = {
     "export": Verb(
         "export:ExportOptions",
         "write a network as ONNX or torch.export, checked",
-        "scopereg export echo -o model.onnx",
+        "scopereg export universal -o model.onnx",
     ),
     "evaluate": Verb(
         "evaluate:EvaluateOptions",

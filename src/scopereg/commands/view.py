@@ -25,7 +25,8 @@ class ViewOptions(ImageReading, PageOptions):
     """Show finished registrations in the browser, or write them as one page.
 
     RESULTS are files that scopereg register wrote (pose.json; poses.csv of a batch), track.csv of scopereg track, or
-    folders of them. They name frame and volume, which are looked for beside them, here, and in --data.
+    folders of them. They name frame and volume, which are looked for in --data, beside them, here, and where they were:
+    there they count only if they still hold the same.
     """
 
     results: Positional[tuple[Path, ...]] = ()

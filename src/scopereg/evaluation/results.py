@@ -152,8 +152,10 @@ def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
     """Rows and facts of a file; an error where it is none of ours or its columns differ."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="check the path") from error
+    except OSError as error:
+        raise ScopeRegError(f"it cannot be read: {error.strerror}", where=str(path), fix="check the name") from error
+    except UnicodeDecodeError as error:
+        raise ScopeRegError("it is no text", where=str(path), fix="pass files of scopereg evaluate") from error
     facts = _facts(lines[0], path) if lines else {}
     columns = tuple(next(csv.reader(lines[1:2]))) if len(lines) > 1 else ()
     if facts.get("format") != FORMAT or columns not in _KNOWN_COLUMNS:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from scopereg.io.files import is_here
+
 KEY = "source"  # in the facts of a results file
 
 
@@ -51,7 +53,7 @@ def source_of(facts: Mapping[str, Any]) -> Source:
     if any(not _alike(value, getattr(usual, name)) for name, value in found.items()):
         return Source()
     source = Source(**found)
-    return source if _is_here(source.path) and _is_here(source.calibration) else Source()
+    return source if is_here(source.path) and is_here(source.calibration) else Source()
 
 
 def told_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,11 +63,6 @@ def told_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         names = {key: Path(str(value)).name for key, value in told[KEY].items() if key in ("path", "calibration")}
         told[KEY] = {**told[KEY], **names}
     return told
-
-
-def _is_here(path: str) -> bool:
-    """Whether a file would be of this machine: to look for one elsewhere tells that machine of us."""
-    return not path.startswith(("//", "\\\\", "\\/", "/\\")) and "\x00" not in path
 
 
 def _alike(value: Any, usual: object) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -95,14 +97,18 @@ def _dot(first: Float[Tensor, "*#batch n"], second: Float[Tensor, "*#batch n"]) 
     return (first * second).sum(-1, keepdim=True)
 
 
+def _broadcast(*shapes: Sequence[int]) -> bool:
+    """Whether shapes fit each other; torch.broadcast_shapes imports SymPy to tell, which takes a second."""
+    for sizes in zip_longest(*map(reversed, shapes), fillvalue=1):
+        several = [size for size in sizes if size != 1]
+        if any(size != several[0] for size in several):
+            return False
+    return True
+
+
 def _check_shapes(source_xy: Tensor, target_xyz: Tensor, weights: Tensor) -> None:
-    try:
-        torch.broadcast_shapes(source_xy.shape[:-2], target_xyz.shape[:-2], weights.shape[:-1])
-        batches_fit = True
-    except RuntimeError:
-        batches_fit = False
     fits = (
-        batches_fit
+        _broadcast(source_xy.shape[:-2], target_xyz.shape[:-2], weights.shape[:-1])
         and source_xy.shape[-1:] == (2,)
         and target_xyz.shape[-1:] == (3,)
         and source_xy.shape[-2:-1] == target_xyz.shape[-2:-1] == weights.shape[-1:]

@@ -43,6 +43,7 @@ _STILL, _MOVES = 4 / 255, 0.03  # change of brightness over a cine: of what is d
 STILL_FRAMES = 8  # of a cine, compared to find what stands still
 _ALIKE = 0.8  # overlap of two pictures side by side, laid upon each other
 _BETWEEN = 0.15  # share of rows that are lit between them
+_TINTED = "the picture is coloured all over: only how bright it is counts"
 
 
 class Picture(NamedTuple):
@@ -64,24 +65,27 @@ def picture_of(pixels: npt.NDArray[Any], where: str, *, colours: bool = False, s
         return Picture(grey)
     peak = np.float32(np.iinfo(pixels.dtype).max)
     found: list[tuple[str, Bits]] = []
+    notes: tuple[str, ...] = ()
     if colours and pixels.shape[-1] >= 3:
-        found.append(("colour overlay", coloured(pixels[..., :3] / peak)))
+        shades = (pixels[..., :3] / peak).astype(np.float32, copy=False)
+        found.append(("colour overlay", coloured(shades)))
+        notes = (_TINTED,) if _is_tinted(shades) else ()
     if pixels.dtype == np.uint8:
         found.append(("text, scales or marks", burnt_in(grey)))
         if still is not None:
             found.append(("marks that stand still", still))
-    return _masked(grey, [(name, bits) for name, bits in found if bits.any()])
+    return _masked(grey, [(name, bits) for name, bits in found if bits.any()], notes)
 
 
-def _masked(grey: Grey, found: Sequence[tuple[str, Bits]]) -> Picture:
+def _masked(grey: Grey, found: Sequence[tuple[str, Bits]], notes: tuple[str, ...]) -> Picture:
     if not found:
-        return Picture(grey)
+        return Picture(grey, notes=notes)
     mask = ~np.logical_or.reduce([bits for _, bits in found])
     field = field_of_view(torch.from_numpy(grey)).numpy()
     lit = max(int(field.sum()), 1)
     shares = [(name, (bits & field).sum() / lit) for name, bits in found]
-    notes = tuple(f"{name} cover{'s' * (not name.endswith('s'))} {_percent(share)}, left out" for name, share in shares)
-    return Picture(grey, mask, notes)
+    told = [f"{name} cover{'s' * (not name.endswith('s'))} {_percent(share)}, left out" for name, share in shares]
+    return Picture(grey, mask, (*notes, *told))
 
 
 def _percent(share: float) -> str:
@@ -107,6 +111,13 @@ def coloured(colours: npt.NDArray[np.float32]) -> Bits:
     longer = max(strong.shape)
     closed = _closed(strong, max(2, round(_CLOSED * longer)))
     return _grown(closed, max(2, round(_GROWN * longer)))
+
+
+def _is_tinted(colours: npt.NDArray[np.float32]) -> bool:
+    """Whether a picture (H, W, 3) in [0, 1] has colours all over, more than analogue video adds."""
+    spread, light = _spread(colours), brightness(colours, "tinted")
+    middle = (light > 0.1) & (light < 0.85)
+    return bool(middle.any()) and float((spread[middle] > _COLOURED).mean()) > 1 - _GREY_SHARE
 
 
 def _tint(chroma: npt.NDArray[np.float32], light: Grey) -> npt.NDArray[np.float32] | None:

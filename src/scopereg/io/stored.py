@@ -84,12 +84,14 @@ def pixels_sha256(image: Frame | Volume) -> str:
 
 
 def identity(image: Frame | Volume) -> dict[str, Any]:
-    """What tells this image from others, ready for JSON: name of its file, grid, hash of its pixels, facts."""
+    """What tells this image from others, ready for JSON: its file and its place, grid, hash of its pixels, facts."""
     facts = image.facts if isinstance(image, StoredFrame | StoredVolume) else {}
-    file = image.path.name if isinstance(image, StoredFrame | StoredVolume) else None
+    path = image.path if isinstance(image, StoredFrame | StoredVolume) else None
+    place = {"path": str(path.resolve())} if path is not None and path.exists() else {}
     direction = {"direction_lps": image.direction.tolist()} if isinstance(image, Volume) else {}
     return {
-        "file": file,
+        "file": None if path is None else path.name,
+        **place,
         "space": image.frame_of_reference,
         "size": list(image.size),
         "spacing_mm": list(image.spacing_mm),

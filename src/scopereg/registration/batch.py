@@ -333,7 +333,11 @@ def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
         with Path(path).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         return [(row["file"], int(row["index"]), pose_of_cells(row, POSE)) for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise ScopeRegError(
+            f"it cannot be read: {error.strerror or error}", where=str(path), fix="check the name and the folder"
+        ) from None
+    except (UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
         raise ScopeRegError(
             f"it is no table of poses: {error!r}", where=str(path), fix="pass poses.csv of scopereg register"
         ) from None

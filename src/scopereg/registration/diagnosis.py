@@ -1,11 +1,13 @@
 """Diagnosis: what is wrong with a frame that is not ok, found by trying what people get wrong.
 
-Alternatives of the frame (mirrored, turned, with other pixel sizes, inverted) go through the network in one batch, and
-are refined in one batch. One is named only where it is clearly more alike than the frame as it is.
+First the size of its pixels: learned features tell a step in it as they tell one of the pose. Where the frame still
+fits badly, alternatives of it (mirrored, turned, inverted, of much larger or smaller pixels) go through the network in
+a few batches. One is named only where it is clearly more alike than the frame as it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,29 +21,31 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.images import Frame, Volume, pose_to_voxels, seen_from, unit_range
 from scopereg.progress import timed
-from scopereg.registration.grey import Grey, Level, RefineOptions, blur
+from scopereg.registration.fine import PreparedFine
+from scopereg.registration.grey import blur
+from scopereg.registration.learned import make_learned
 from scopereg.registration.locator import Locator
 from scopereg.registration.network import PreparedNetwork
 from scopereg.registration.prepared import Prepared
-from scopereg.registration.refine import Refiner
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
 from scopereg.registration.working_grid import ENOUGH_VOXELS, FieldOfView, WorkingGrid, frame_on_grid, middle
 from scopereg.threads import watched
 
 MOST_FRAMES = 3  # of a batch that are diagnosed
-_OPTIONS = RefineOptions(levels=(Level(2, 2, 5, 8), Level(1, 2, 3, 8)))
 _TOGETHER = 7  # frames through the network at once: more of them take more memory, not less time
-_SIZES = (0.7, 0.83, 1.2, 1.45)  # of pixels, sought by the network
-_NEAR = (0.9, 0.95, 1.05, 1.1)  # sought by refinement alone, around what was found
-_FINER = (0.85, 0.925, 1.08, 1.16)  # sought last, around the best of them
-_ONE_AXIS = (0.8, 1.25)
+_SIZES = (0.7, 0.83, 1.2, 1.45)  # of pixels, sought by the network; what lies between is fitted
+_FITS, _ROUNDS, _COARSELY = 2, 10, 3  # sizes that a fit begins at, its rounds at most, and those of coarse features
+_SETTLED = 0.003  # change of a size in the last round
 _SWAP = 1.03  # pixels less square than that may have their sides swapped
+_SIZE = 0.03  # relative difference of sizes that is worth a word
 
-_MARGIN = 0.12  # by which the likeness of an alternative is above that of the frame as it is
-_LEAST = 0.35  # likeness of an alternative that is named
-_OTHERS = 0.04  # by which it is above that of all alternatives of other kinds
-_NOTHING = 0.3  # likeness below which nothing fits
+# Likeness as `PreparedFine.likeness` has it, about 0.95 at the right place and 0.6 at any other.
+_SURE = 0.85  # of a frame that fits so well that nothing else is tried
+_LEAST = 0.76  # of an alternative that is named
+_MARGIN, _SIZE_MARGIN = 0.08, 0.02  # by which it is above that of the frame as it is
+_OTHERS = 0.05  # by which it is above that of all alternatives of other kinds
+_NOTHING = 0.74  # below which nothing fits
 _OUTSIDE = 0.25  # share of the frame that lies outside of the volume and is worth a word
 _DARK, _LIT_SHARE = 0.04, 0.01  # of a frame that is nearly black: brightness that so few pixels reach
 _GRAIN, _STRUCTURE = 3.0, 0.15  # pixels of a smoothing, and the share of the spread that structure keeps under it
@@ -60,11 +64,6 @@ class Alternative:
         """Pixels so many times as wide and as high."""
         return cls("size", (1 / across, 0.0, 0.0, 1 / down))
 
-    def resized(self, factor: float) -> Alternative:
-        """The same with another factor, on the axes that differ."""
-        across, down = (1.0 if side == 1 else side * factor for side in (self.across, self.down))
-        return Alternative.sized(across, down)
-
     @property
     def across(self) -> float:
         return 1 / self.matrix[0]
@@ -78,13 +77,22 @@ class Alternative:
         if self.name != "size":
             return f"fits better {_WORDS[self.name]}"
         x, y = frame.spacing_mm
-        if abs(self.across / self.down - 1) < 1e-6:
-            large = f"{self.across:.2f} times as large"
-            return f"fits better with pixels {large}: {x * self.across:.3g} mm instead of {x:.3g} mm"
-        if abs(self.across - y / x) < 1e-6 and abs(self.down - x / y) < 1e-6:
+        across, down = self.across, self.down
+        if _alike(across, down):
+            size = math.sqrt(across * down)
+            return f"fits better with pixels {size:.2f} times as large: {x * size:.3g} mm instead of {x:.3g} mm"
+        if _alike(across, y / x) and _alike(down, x / y):
             return f"fits better with the width and height of pixels swapped: {y:.3g} x {x:.3g} mm"
-        side, factor, own = ("wide", self.across, x) if self.down == 1 else ("high", self.down, y)
+        if not (_alike(across, 1) or _alike(down, 1)):
+            sizes = f"{x * across:.3g} x {y * down:.3g} mm instead of {x:.3g} x {y:.3g} mm"
+            return f"fits better with pixels {across:.2f} times as wide and {down:.2f} times as high: {sizes}"
+        side, factor, own = ("wide", across, x) if _alike(down, 1) else ("high", down, y)
         return f"fits better with pixels {factor:.2f} times as {side}: {own * factor:.3g} mm instead of {own:.3g} mm"
+
+
+def _alike(one: float, other: float) -> bool:
+    """Two sizes that nobody needs to tell apart."""
+    return abs(math.log(one / other)) <= _SIZE
 
 
 _WORDS = {
@@ -108,11 +116,9 @@ AS_IT_IS = Alternative("as it is")
 
 def alternatives_of(frame: Frame) -> tuple[Alternative, ...]:
     """Those that the network looks for."""
-    sizes = [Alternative.sized(size, size) for size in _SIZES]
-    sides = [Alternative.sized(*((size, 1.0) if axis == 0 else (1.0, size))) for axis in (0, 1) for size in _ONE_AXIS]
     x, y = frame.spacing_mm
     swapped = [Alternative.sized(y / x, x / y)] if max(x, y) > _SWAP * min(x, y) else []
-    return (*_MADE, *swapped, *sizes, *sides)
+    return (*_MADE, *swapped, *(Alternative.sized(size, size) for size in _SIZES))
 
 
 class Tried(NamedTuple):
@@ -161,10 +167,11 @@ def _diagnosed(locator: Locator, frame: Frame, result: Result, start: Pose | Non
 
 def clearest(own: Tried, others: Sequence[Tried]) -> Alternative | None:
     """The alternative that is clearly more alike than the frame as it is, and than those of other kinds."""
-    best = max(others, key=lambda tried: tried.likeness)
+    best = max(others, key=lambda tried: tried.likeness, default=own)
     kind = best.alternative.name
+    margin = _SIZE_MARGIN if kind == "size" else _MARGIN
     rest = [tried.likeness for tried in others if tried.alternative.name != kind]
-    clear = best.likeness >= max(_LEAST, own.likeness + _MARGIN, max(rest, default=-1.0) + _OTHERS)
+    clear = best.likeness >= max(_LEAST, own.likeness + margin, max(rest, default=0.0) + _OTHERS)
     return best.alternative if clear else None
 
 
@@ -179,18 +186,33 @@ def network_of(prepared: Prepared) -> PreparedNetwork | None:
 
 
 def try_alternatives(network: PreparedNetwork, frame: Frame, result: Result, start: Pose | None = None) -> list[Tried]:
-    """How alike the frame is as it is, first, and under each alternative. Grey values are in [0, 1]."""
+    """How alike the frame is as it is, first, and under each alternative. Grey values are in [0, 1].
+
+    Where it fits well as it is, or with pixels of another size, nothing else is tried.
+    """
     place = _place_of(network, frame, start)
     picture = _Pictures(frame, place.window)
+    here = _settled(place, picture, (AS_IT_IS,), _in_voxels(result.pose, picture.grid, place.window))
+    sizes = _fitted(place, picture, here)
+    if max(found.tried.likeness for found in (*here, *sizes)) >= _SURE:
+        return [found.tried for found in (*here, *sizes)]
     wanted = (AS_IT_IS, *alternatives_of(frame))
-    located = _located(place.session, picture, wanted)
-    here = _in_voxels(result.pose, picture.grid, place.window)
-    every = (AS_IT_IS, *wanted, *(Alternative.sized(size, size) for size in _NEAR))
-    starts = _joined([here, located, *[here] * len(_NEAR)])
-    poses, likeness = _refined(place.refiner, picture, every, starts)
-    found, again, *tried = (Tried(*one) for one in zip(every, likeness, strict=True))
-    tried += _finer(place.refiner, picture, tried, VoxelPoses(*(part[2:] for part in poses)))
-    return [max(found, again, key=lambda one: one.likeness), *tried]
+    seen = _settled(place, picture, wanted, _located(place.session, picture, wanted))
+    starts = sorted((one for one in seen if one.has_size), key=lambda one: one.tried.likeness, reverse=True)
+    sizes += _fitted(place, picture, starts[:_FITS])
+    own = max(here[0].tried, seen[0].tried, key=lambda tried: tried.likeness)
+    return [own, *(found.tried for found in (*sizes, *seen[1:]))]
+
+
+class _Found(NamedTuple):
+    """An alternative where it fits best."""
+
+    tried: Tried
+    pose: VoxelPoses  # of one
+
+    @property
+    def has_size(self) -> bool:
+        return self.tried.alternative.name in (AS_IT_IS.name, "size")
 
 
 class _Place(NamedTuple):
@@ -198,7 +220,7 @@ class _Place(NamedTuple):
 
     window: Volume
     session: Session
-    refiner: Refiner
+    fine: PreparedFine  # of the network, or that of the package
 
 
 def _place_of(network: PreparedNetwork, frame: Frame, led: Pose | None) -> _Place:
@@ -224,8 +246,11 @@ def _prepared(network: PreparedNetwork, frame: Frame, led: Pose | None, grid: Wo
     elif led is not None:
         window = _around(ready.volume, frame, led, window.shape)
         session = network.model.prepare(window, recorded=False)
-    array = unit_range(window.array).to(network.model.device)
-    return _Place(window, session, Refiner(array, Grey(_OPTIONS)))
+    if session.fine is not None:
+        return _Place(window, session, session.fine)
+    device = network.model.device
+    stage = make_learned(device, far=False).stage
+    return _Place(window, session, PreparedFine(stage, unit_range(window.array).to(device)))
 
 
 def _around(volume: Volume, frame: Frame, start: Pose, shape: tuple[int, int, int]) -> Volume:
@@ -275,24 +300,36 @@ def _joined(poses: Sequence[VoxelPoses]) -> VoxelPoses:
     return VoxelPoses(*(torch.cat([part.cpu() for part in parts]) for parts in zip(*poses, strict=True)))
 
 
-def _refined(
-    refiner: Refiner, picture: _Pictures, every: Sequence[Alternative], starts: VoxelPoses
-) -> tuple[VoxelPoses, list[float]]:
-    """Poses, and the likeness at them."""
-    images, seen = picture.of(every)
-    found = refiner.refine(images, starts, seen)
-    return found.poses, [float(value) for value in found.similarity]
+def _settled(place: _Place, picture: _Pictures, every: Sequence[Alternative], poses: VoxelPoses) -> list[_Found]:
+    """Alternatives where their features agree best, from poses near it."""
+    read = place.fine.read(picture.of(every)[0].to(place.fine.device))
+    there = place.fine.locate(read, VoxelPoses(*(part.to(place.fine.device) for part in poses)))
+    likeness = place.fine.likeness(read, there).tolist()
+    kept = VoxelPoses(*(part.cpu() for part in there))
+    return [
+        _Found(Tried(one, likeness[row]), VoxelPoses(*(part[row : row + 1] for part in kept)))
+        for row, one in enumerate(every)
+    ]
 
 
-def _finer(refiner: Refiner, picture: _Pictures, tried: Sequence[Tried], poses: VoxelPoses) -> list[Tried]:
-    """The pixel size that fits best, between those that were tried."""
-    place = max(range(len(tried)), key=lambda row: tried[row].likeness)
-    best = tried[place].alternative
-    if best.name != "size":
+def _fitted(place: _Place, picture: _Pictures, starts: Sequence[_Found]) -> list[_Found]:
+    """Pixel sizes at which the features agree best, from those of the starts; none that is nearly the frame's own."""
+    if not starts:
         return []
-    every = [best.resized(step) for step in _FINER]
-    start = VoxelPoses(*(part[place : place + 1].expand(len(every), *part.shape[1:]) for part in poses))
-    return [Tried(*one) for one in zip(every, _refined(refiner, picture, every, start)[1], strict=True)]
+    sizes = torch.tensor([[one.tried.alternative.across, one.tried.alternative.down] for one in starts])
+    poses = _joined([one.pose for one in starts])
+    for turn in range(_ROUNDS):
+        every = [Alternative.sized(*row) for row in sizes.tolist()]
+        read = place.fine.read(picture.of(every)[0].to(place.fine.device))
+        there = place.fine.locate(read, VoxelPoses(*(part.to(place.fine.device) for part in poses)))
+        stretched = place.fine.stretched(read, there, coarsely=turn < _COARSELY)
+        poses, sizes = stretched.poses, sizes * stretched.factors.cpu()
+        if turn >= _COARSELY and float((stretched.factors - 1).abs().max()) < _SETTLED:
+            break
+    found = _settled(place, picture, [Alternative.sized(*row) for row in sizes.tolist()], poses)
+    return [
+        one for one in found if not (_alike(one.tried.alternative.across, 1) and _alike(one.tried.alternative.down, 1))
+    ]
 
 
 def without_structure(frame: Frame) -> str:

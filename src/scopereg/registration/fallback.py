@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scopereg.registration.method import Method
 
 FALLBACK = "fallback"
+_SAME_ALIKE = 0.01  # similarity by which poses of one place differ, however they were refined
 
 
 class Way(Protocol):
@@ -306,13 +307,11 @@ def after_tries(result: Result, tries: int) -> Result:
 
 
 def best_of(frame: Frame, finds: Sequence[Find]) -> Find:
-    """The most alike of the poses that are ok, or else of all. It is not ok while another place is more alike."""
+    """The most alike of the poses that are ok, or else of all. None is ok while another one is clearly more alike."""
     most = max(finds, key=lambda find: find.alike)
     good = [find for find in finds if find.result.ok]
     if not good:
         return most
     best = max(good, key=lambda find: find.alike)
-    away_mm = apart_mm(frame, best.result.pose, most.result.pose)
-    if away_mm <= SUCCESS_MM or best.alike >= most.alike:
-        return best
-    return most
+    same_place = apart_mm(frame, best.result.pose, most.result.pose) <= SUCCESS_MM
+    return best if best.alike >= most.alike - (_SAME_ALIKE if same_place else 0.0) else most

@@ -11,7 +11,7 @@ compares grey values, unless it names another likeness. A fallback tries other w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -190,10 +190,10 @@ def parse(text: str) -> MethodName:
         raise ScopeRegError(
             f"unknown method {text!r}{did_you_mean(first, names())}",
             where="method=",
-            fix=f"use {', '.join(names())} or a .safetensors file; behind a network :2 makes two passes and "
-            f":{_WIDE} many starts; +{REFINE}, or + and a classical method, goes on from any method's poses"
-            + "".join(f", and so does +{step_name(likeness)}" for likeness in _LIKENESSES if likeness != GREY)
-            + f"; +{FALLBACK} at the end tries other ways where a pose is not ok",
+            fix=f"use {', '.join(names())} or a .safetensors file; behind its name may stand "
+            f":{_WIDE} or :2 (networks), "
+            + ", ".join(f"+{step_name(likeness)}" for likeness in _LIKENESSES)
+            + f", + and a classical method, and last +{FALLBACK}",
         )
     return MethodName(first, int(way) if way.isdigit() else 1, way == _WIDE, tuple(behind))
 
@@ -227,6 +227,24 @@ def create(
             raise _no_wide_search(method.name)
         made = RefinedMethod(method, device) if refine else method
     return FallbackMethod(made, device, _WAYS, seconds=seconds) if fallback else made
+
+
+def create_named(texts: Sequence[str], device: str = "auto") -> list[Method]:
+    """Methods for one table by their names, or by a name of one's own for each: `mine=out/a/model.safetensors`."""
+    made = []
+    for text in texts:
+        own, equals, name = text.partition("=")
+        own, name = (own, name) if equals and _PLAIN_NAME.fullmatch(own) else ("", text)
+        made.append(create(name, device))
+        made[-1].name = own or made[-1].name
+    for text, method in zip(texts, made, strict=True):
+        if sum(method.name == other.name for other in made) > 1:
+            raise ScopeRegError(
+                f"two methods are called {method.name!r}",
+                where="method=",
+                fix=f"name them: {method.name}-1={text.partition('=')[2] or text} and so on",
+            )
+    return made
 
 
 def refined(before: Method, likeness: str = GREY, device: str = "auto") -> RefinedMethod:

@@ -16,7 +16,7 @@ from scopereg.images import Volume
 from scopereg.provenance import provenance
 from scopereg.registration.reading import Recording, image_line
 from scopereg.registration.result import Assessment
-from scopereg.registration.track import STATES, Step, compared, in_words
+from scopereg.registration.track import STATES, Step, compared, in_words, motion_check
 from scopereg.report.charts import trace_chart
 from scopereg.report.drawing import Curve, Span
 from scopereg.report.page import Report
@@ -48,7 +48,8 @@ def make_page(
         "itself. Carried poses have no picture behind them. Not for clinical use.",
     )
     report.cards(_cards(steps, recording))
-    report.notes([*calibrations(step.result for step in steps if step.result is not None), *notes])
+    verdicts = calibrations(step.result for step in steps if step.result is not None)
+    report.notes([*verdicts, *motion_notes(steps), *notes])
     if steps:
         shots = take_shots(steps, lambda step: recording.frame(step.row), volume)
         timeline = Timeline(steps, shots)
@@ -58,6 +59,12 @@ def make_page(
     _add_poses(report, steps)
     report.facts(provenance(device=device))
     return report
+
+
+def motion_notes(steps: Sequence[Step]) -> list[str]:
+    """Whether the probe moved as the tracker says, where a tracker tells it: the volume may be mirrored."""
+    motion = motion_check(steps)
+    return [] if motion is None else [f"against the tracker's motion: {motion.in_words}"]
 
 
 def _cards(steps: Sequence[Step], recording: Recording) -> dict[str, str]:

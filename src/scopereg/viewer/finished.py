@@ -8,7 +8,7 @@ import math
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.cine import Cine
+from scopereg.io.files import is_here
 from scopereg.io.frames import read_cine
 from scopereg.io.records import Record, read_json
 from scopereg.io.stored import pixels_sha256
@@ -24,6 +25,7 @@ from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volumes import read_volume
 from scopereg.live.exchange import Counters
 from scopereg.registration.batch import read_table
+from scopereg.registration.inputs import Inputs, Known, read_inputs
 from scopereg.registration.reading import LeftOpen
 from scopereg.registration.result import TRUTH, Assessment, Result, hints_of
 from scopereg.viewer.packets import base_state, number, packet_of
@@ -44,24 +46,44 @@ class Images(LeftOpen):
     folders: tuple[Path, ...] = ()  # or the files themselves, looked at first to last
     volume: Path | None = None
 
-    def find(self, name: str, beside: Path) -> Path:
-        """A file by its name, or by its path below one of the folders; a name that leads elsewhere is none."""
+    def or_else(self, told: LeftOpen) -> Images:
+        """With what was told when the results were made, where nobody tells it now."""
+        own = {each.name: getattr(self, each.name) for each in fields(LeftOpen)}
+        given = {name: getattr(told, name) for name, value in own.items() if value is None}
+        return replace(self, **given)
+
+    def find(self, name: str, beside: Path, *, known: Known | None = None, then: Path | None = None) -> Path:
+        """A file by its name, or by its path below one of the folders; a name that leads elsewhere is none.
+
+        Where nobody tells a folder that has it, `known` is where it was, if that holds the same; `then` comes last, for
+        who compares the pixels.
+        """
         if not _is_below(name):
             raise ScopeRegError(
                 f"{name[:100]!r} is no name of a file below a folder",
                 where=str(beside),
                 fix="write the name alone, and tell its folder: data=FOLDER",
             )
-        for place in (*self.folders, beside, Path()):
-            if place.is_file() and place.name == Path(name).name:
-                return place
-            if (place / name).exists():
-                return place / name
+        found = next(self._given(name), None) or (None if known is None else known.found())
+        for path in (found, beside / name, Path(name), then):
+            if path is not None and path.exists():
+                return path
+        changed = known is not None and known.path.exists()
+        raise ScopeRegError(
+            f"{name} {'is another file than it was' if changed else 'is not found'}",
+            where=str(known.path if known is not None and changed else beside),
+            fix="tell the folder of the right one: data=FOLDER",
+        )
+
+    def _given(self, name: str) -> Iterator[Path]:
+        """In the folders that were told, or those files themselves."""
         for place in self.folders:
-            found = next((path for path in sorted(place.rglob(glob.escape(Path(name).name))) if place.is_dir()), None)
-            if found is not None:
-                return found
-        raise ScopeRegError(f"{name} is not found", where=str(beside), fix="tell its folder: data=FOLDER")
+            if place.is_file() and place.name == Path(name).name:
+                yield place
+            if (place / name).exists():
+                yield place / name
+        for place in self.folders:
+            yield from sorted(place.rglob(glob.escape(Path(name).name))) if place.is_dir() else ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,7 @@ class Finished:
     index: int | None = None  # of the frame in its file
     frame: Mapping[str, Any] = field(default_factory=dict)  # what was written of the images
     volume: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Inputs = field(default_factory=Inputs)  # told beside a table
 
     def result(self) -> Result:
         """What was found, without images."""
@@ -93,12 +116,14 @@ class Finished:
 
     def open(self, images: Images) -> Result:
         """With its frame and its volume."""
+        images = images.or_else(self.inputs)
         frame = self._frame(images)
         volume = self._volume(images)
         return replace(self.result(), frame=frame, volume=volume)
 
     def _frame(self, images: Images) -> Frame:
-        path = images.find(self.frame_file, self.source.parent)
+        known = self.inputs.frames.get(self.frame_file)
+        path = images.find(self.frame_file, self.source.parent, known=known, then=_then(self.frame))
         spacing = images.spacing_mm or _given_spacing(self.frame)
         region = images.region if images.region is not None else self.frame.get("region")
         frame: Frame = _cine(path, spacing, region, images.calibration)[self.index or 0]
@@ -109,17 +134,21 @@ class Finished:
         return replace(frame, spacing_mm=tuple(self.frame["spacing_mm"]), origin_mm=tuple(self.frame["origin_mm"]))
 
     def _volume(self, images: Images) -> Volume:
-        name = self.volume.get("file")
-        if images.volume is None and not name:
-            raise ScopeRegError(
-                f"{self.source.name} does not name its volume", where=str(self.source), fix="tell it: volume=FILE"
-            )
-        path = images.volume or images.find(str(name), self.source.parent)
+        path = images.volume or self._volume_file(images)
         spacing = images.volume_spacing_mm or _given_spacing(self.volume)
         volume = _read_volume(path, spacing, images.volume_index, images.series)
         if images.volume is None:
             _check_same(volume, self.volume, path)
         return volume
+
+    def _volume_file(self, images: Images) -> Path:
+        known = self.inputs.volume
+        name = known.path.name if known is not None else self.volume.get("file")
+        if not name:
+            raise ScopeRegError(
+                f"{self.source.name} does not name its volume", where=str(self.source), fix="tell it: volume=FILE"
+            )
+        return images.find(str(name), self.source.parent, known=known, then=_then(self.volume))
 
 
 def read_results(paths: Sequence[Path]) -> list[Finished]:
@@ -180,7 +209,7 @@ def _of_json(path: Path) -> Finished:
 
 def _check_image(record: Record, axes: int) -> None:
     """What is used later of what was written of a frame or a volume."""
-    for key in ("file", "pixels_sha256", "spacing_from"):
+    for key in ("file", "path", "pixels_sha256", "spacing_from"):
         if record.has(key):
             record.text(key, most=1000)
     if record.has("region"):
@@ -193,6 +222,7 @@ def _check_image(record: Record, axes: int) -> None:
 
 def _of_table(path: Path) -> Iterator[Finished]:
     table = read_table(path)  # tells what is wrong with it
+    inputs = read_inputs(path.parent)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     counts: dict[str, int] = {}
@@ -203,7 +233,7 @@ def _of_table(path: Path) -> Iterator[Finished]:
             raise ScopeRegError(f"there is no frame {index} of {name[:100]!r}", where=str(path), fix=_PASS)
         if pose is not None:
             shown = f"{name} frame {index}" if counts[name] > 1 else name
-            yield Finished(shown, path, pose, name, row, index)
+            yield Finished(shown, path, pose, name, row, index, inputs=inputs)
 
 
 @lru_cache(maxsize=4)
@@ -219,6 +249,13 @@ def _read_volume(path: Path, spacing_mm: tuple[float, ...] | None, index: int | 
 def _given_spacing(record: Mapping[str, Any]) -> tuple[float, ...] | None:
     """The size of pixels that somebody told when it was registered: files do not."""
     return tuple(record["spacing_mm"]) if record.get("spacing_from") == "given" else None
+
+
+def _then(record: Mapping[str, Any]) -> Path | None:
+    """Where an image was when it was registered; None unless its pixels can be compared."""
+    path, name = str(record.get("path") or ""), str(record.get("file"))
+    told = record.get("pixels_sha256") and is_here(path) and Path(path).name == Path(name).name
+    return Path(path) if told else None
 
 
 def _check_same(image: Frame | Volume, record: Mapping[str, Any], path: Path) -> None:

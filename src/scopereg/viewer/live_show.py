@@ -12,17 +12,25 @@ from typing import Any, NamedTuple
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
+from scopereg.io.limits import largest_bytes, limit_of
 from scopereg.io.read_image import ending_of
+from scopereg.io.volumes import read_foreign
 from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
 from scopereg.viewer.packets import base_state, live_facts, packet_of
-from scopereg.viewer.uploads import read_brought
 from scopereg.viewer.voxels import Voxels, voxels_of
 
 SEQUENCE = ".igs.mha"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 _LISTED_S = 2.0  # how long a list of files is kept
+_FOREIGN_GB = 1.0  # of the voxels of a volume that a page brings or names, as float32
+
+
+def read_brought(path: Path) -> Volume:
+    """A volume that a page brought or named, read in a child process and within a limit of its own."""
+    with limit_of(min(_FOREIGN_GB, largest_bytes() / 2**30)):
+        return read_foreign(path)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,7 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 
 from scopereg.errors import ScopeRegError
-from scopereg.images import Volume
-from scopereg.io.limits import largest_bytes, limit_of
 from scopereg.io.read_image import ending_of, endings
-from scopereg.io.volumes import read_foreign
-
-FOREIGN_GB = 1.0  # of the voxels of a volume that a page brings or names, as float32
 
 
 class UploadError(ScopeRegError):
@@ -61,12 +56,6 @@ async def receive_upload(request: Request, largest: int) -> AsyncIterator[tuple[
         if size == 0:
             raise UploadError(400, "it is empty", "upload a volume")
         yield path, name
-
-
-def read_brought(path: Path) -> Volume:
-    """A volume that a page brought or named, read in a child process and within a limit of its own."""
-    with limit_of(min(FOREIGN_GB, largest_bytes() / 2**30)):
-        return read_foreign(path)
 
 
 def plain_name(name: str) -> str:

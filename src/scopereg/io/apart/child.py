@@ -43,19 +43,19 @@ def main() -> None:
 def _answer(answers: IO[bytes], folder: Path, request: dict[str, Any]) -> None:
     module, _, name = request["reader"].partition(":")
     reader: Callable[..., Any] = getattr(import_module(module), name)
+    path = folder / request["file"]
     try:
         with limited(request["memory"], request["seconds"]), limit_of(request["largest"] / 2**30):
-            arrays, facts = reader(folder / request["file"], **request["options"])
+            arrays, facts = reader(path, **request["options"])
             _write(answers, {"facts": facts}, arrays)
     except ScopeRegError as error:
         _write(answers, {"refused": {"what": error.what, "fix": error.fix}})
     except MemoryError:
         _write(answers, {"refused": {"what": "reading it takes more memory than its size explains"}})
     except Exception as error:  # of a library, for which any file is good enough to fail by
-        words = str(error).strip().splitlines()[-1:] or [""]
-        _write(
-            answers, {"refused": {"what": f"it cannot be read: {words[0] or type(error).__name__}"[:_LONGEST_WORDS]}}
-        )
+        words = "".join(str(error).strip().splitlines()[-1:]) or type(error).__name__
+        words = words.replace(f" {str(path)!r}", "").replace(str(path), "the file")  # a copy, which nobody knows
+        _write(answers, {"refused": {"what": f"it cannot be read: {words}"[:_LONGEST_WORDS]}})
 
 
 def _write(answers: IO[bytes], head: dict[str, Any], arrays: Sequence[Any] = ()) -> None:
