@@ -1,72 +1,74 @@
-"""What a confidence is worth, on frames whose pose is known and on frames that do not belong to the volume.
+"""What verdicts are worth on the development sets: on own frames, and on frames that are none, or not as they are told.
 
-python benchmarks/confidence.py --data SET --model MODEL --sweep SWEEP --out benchmarks/confidence.csv
+    python benchmarks/confidence.py --out benchmarks/confidence.csv
 
-SET is a prepared set of CAMUS that MODEL (.safetensors) was trained on, fold 0; SWEEP a tracked sweep of the liver
-(.npz). Either may be left out. `universal` is tested on a part of that set, on phantoms of every anatomy and on the
-sweep. Beside the CSV file another one (-frames.csv) gets every frame.
+A row for every set, alone and refined, as `scopereg register` judges without other ways after it. No calibration was
+made on these sets. Of the first frames of each set `register` is also asked for frames of another patient and of
+another organ, noise, gel, mirrored ones, wrong pixel sizes and the like (`registration.strangers`), and for own frames
+with colour flow saved in grey, or text, drawn over them. Every frame is in a second file (-frames.csv).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import painting
 import torch
-from torch import Tensor
+from development_sets import DATA, OUT, QUICK_MAGNITUDE, SETS, development_set
+from quick_sets import Case, DevelopmentSet
 
 import scopereg
-from scopereg.commands.calibrate import CalibrateOptions
-from scopereg.data.examples import CaseExamples, case_examples
-from scopereg.data.phantom.anatomy import ANATOMIES
-from scopereg.data.phantom.sets import make_phantoms
-from scopereg.data.splits import split_set
-from scopereg.data.store import VolumeSet, open_set
-from scopereg.data.tracked import around, start_poses
-from scopereg.evaluation.real_protocol import sweep_case
-from scopereg.evaluation.reliability import auroc, auroc_interval, mean_of_surest
-from scopereg.geometry import SUCCESS_MM, VoxelPoses, compose_poses, invert_poses
-from scopereg.images import field_of_view
+from scopereg.data.seeds import generator_for
+from scopereg.errors import ScopeRegError
+from scopereg.evaluation.reliability import Judged, doubt_of, reliability_of
+from scopereg.geometry import SUCCESS_MM, VoxelPoses, mtre_mm
+from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io.files import write_sheet
-from scopereg.io.sweeps import read_npz_sweep
+from scopereg.io.grey import brightness
 from scopereg.progress import counting, say
-from scopereg.registration.calibrate import Observed, calibrate, observe, observe_case, together
-from scopereg.registration.calibration import STAGES, Calibration
-from scopereg.registration.grey import blur
+from scopereg.registration.calibrate import Once
+from scopereg.registration.locator import Locator
+from scopereg.registration.method import refined
 from scopereg.registration.model import Registrar
+from scopereg.registration.network import NetworkMethod
+from scopereg.registration.result import Result
+from scopereg.registration.strangers import GEL, KINDS, NOISE, OTHER, strangers_of
 
-OWN, OTHER, NOISE, GEL = "own", "another patient", "noise", "empty gel"
-FIRST_SEED = 40_000  # of phantoms: neither trained, nor calibrated, nor on a model card
-SPACING_MM = 1.2  # of the sweep's reference
-SHAPE = (32, 128, 128)  # of the part of the sweep's reference around a start
-FRAME_COLUMNS = (
-    "set",
-    "stage",
-    "kind",
-    "patient",
-    "error_mm",
-    "expected_mm",
-    "bound_mm",
-    "confidence",
-    "belongs",
-    "ok",
-)
+CLOSE_MM = 2.0  # poses as close as this ought to be ok
+FRAMES, STRANGE = 24, 12  # own frames of each set, and those of them that strangers are made of
+EACH = 7  # kinds of strangers made of each of these, in turn: every kind about four times
+OWN, ORGAN = "own", "another organ"
+COVERED = {
+    "colour flow of 15% saved in grey": lambda picture, random: painting.doppler(picture, 0.15, random),
+    "colour flow of 45% saved in grey": lambda picture, random: painting.doppler(picture, 0.45, random),
+    "white text in it": painting.lettered,
+}
+ONE_PATIENT = ("liver",)  # "another patient" would be another place of the same
+GROUPS = {
+    "other": (OTHER, ORGAN),
+    "nothing": (NOISE, GEL),
+    "size_5": tuple(kind for kind in KINDS if "0.95" in kind or "1.05" in kind),
+    "size_10": tuple(kind for kind in KINDS if "pixels" in kind and "0.95" not in kind and "1.05" not in kind),
+    "turned": tuple(kind for kind in KINDS if "mirrored" in kind or "turned" in kind),
+    "else": ("black and white swapped", "two pictures on a screen"),
+}
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A frame and what was said of it."""
+class Row:
+    """A frame, and what was said of it."""
 
     set: str
-    calibrated_on: str
     stage: str
-    agreement: bool
     kind: str
+    case: str
     patient: str
-    error_mm: float
+    error_mm: float  # NaN where there is no truth
     expected_mm: float
     bound_mm: float
     confidence: float
@@ -75,221 +77,148 @@ class Judged:
     reason: str
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Frames of a set by kind, and the calibration that judges them."""
+class Sought(NamedTuple):
+    """A frame to seek, and whether the pose of the case is its truth."""
 
-    name: str
-    calibration: Calibration
-    frames: dict[str, list[Observed]]
+    kind: str
+    frame: Frame
+    has_truth: bool
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="prepared set of CAMUS")
-    parser.add_argument("--model", type=Path, help="weights trained on it")
-    parser.add_argument("--sweep", type=Path, help="tracked sweep of the liver (.npz)")
-    parser.add_argument("--cases", type=int, default=60, help="test patients of CAMUS at most")
-    parser.add_argument("--phantoms", type=int, default=16, help="phantom patients of each anatomy")
-    parser.add_argument("--out", type=Path, help="CSV file to write")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="universal", help="a model of the package, or weights with a calibration")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="SET")
+    parser.add_argument("--folder", type=Path, default=OUT / "sets", help="where these are kept")
+    parser.add_argument("--magnitude", type=float, default=QUICK_MAGNITUDE, help="voxels and degrees")
+    parser.add_argument("--frames", type=int, default=FRAMES, help="own ones of each set, at least")
+    parser.add_argument("--strange", type=int, default=STRANGE, help="of these, that strangers are made of")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    rows: list[Judged] = []
-    for seen in every_set(options):
-        rows += judge(seen)
-        say(f"{seen.name}: done")
-    table = [summary([row for row in rows if key_of(row) == key]) for key in dict.fromkeys(map(key_of, rows))]
-    for line in table:
-        print(line)
-    if options.out:
+    torch.set_num_threads(options.threads)
+    model = scopereg.load(options.model, device="cpu")
+    rows: list[Row] = []
+    table: list[dict[str, Any]] = []
+    for place, name in enumerate(options.sets):
+        made = development_set(name, options.magnitude, options.data, options.folder)
+        after = options.sets[(place + 1) % len(options.sets)]
+        organ = development_set(after, options.magnitude, options.data, options.folder).cases[0]
+        found = list(judged(made.first(options.frames), model, organ, options.strange))
+        rows += found
+        for stage in dict.fromkeys(row.stage for row in found):
+            table.append(summary([row for row in found if row.stage == stage], model, options.magnitude))
+            say(", ".join(f"{key} {value}" for key, value in table[-1].items() if key != "weights_sha256"))
         write_sheet(options.out, table)
-        usual = [asdict(row) for row in rows if not row.agreement]
-        kept = [{name: row[name] for name in FRAME_COLUMNS} for row in usual]
-        write_sheet(options.out.with_name(f"{options.out.stem}-frames.csv"), [shortened(row) for row in kept])
+        write_sheet(options.out.with_name(f"{options.out.stem}-frames.csv"), [short(row) for row in rows])
 
 
-def every_set(options: argparse.Namespace) -> Iterable[Seen]:
-    """Each set of frames with the calibration that is to judge them."""
-    if options.data and options.model:
-        volumes = open_set(options.data)
-        split = split_set(volumes)
-        own = scopereg.load(options.model, "cpu")
-        with counting(f"{volumes.name} validation") as count:
-            usual = CalibrateOptions()
-            learnt = observe(
-                own,
-                volumes,
-                split.validation,
-                magnitude=usual.magnitude,
-                seed=usual.seed,
-                frames=usual.frames,
-                progress=count,
-            )
-        calibration = calibrate(own, learnt, {"dataset": f"{volumes.name} validation"})
-        test = split.test[: options.cases]
-        yield observe_set(f"{volumes.name} test, model trained on it", own, calibration, volumes, test)
-        default = scopereg.load(device="cpu")
-        assert default.calibration is not None
-        yield observe_set(
-            f"{volumes.name} test, model {default.name}", default, default.calibration, volumes, test[::4]
-        )
-    for anatomy in ANATOMIES:
-        model = scopereg.load(device="cpu")
-        assert model.calibration is not None
-        phantoms = make_phantoms(anatomy, options.phantoms, seed=FIRST_SEED, frames=4)
-        yield observe_set(
-            f"{anatomy} phantoms, model {model.name}", model, model.calibration, phantoms, range(len(phantoms))
-        )
-    if options.sweep:
-        yield observe_sweep(scopereg.load("universal", "cpu"), options.sweep)
+def judged(chosen: DevelopmentSet, model: Registrar, organ: Case, strange: int) -> Iterator[Row]:
+    """Every frame of a set, and strangers beside the first of them, alone and refined."""
+    number = 0
+    with counting(chosen.name) as progress:
+        for done, case in enumerate(chosen.cases, start=1):
+            volume = Volume(case.volume.float() / 255, chosen.spacing_mm)
+            network = Once(NetworkMethod(model))
+            alone, refining = Locator(volume, network), Locator(volume, refined(network, device="cpu"))
+            for row, image in enumerate(case.frames):
+                frame = Frame(image.float() / 255, spacing_mm=chosen.spacing_mm)
+                true = VoxelPoses(*(part[row : row + 1].float() for part in (case.rotation, case.translation)))
+                every = [Sought(OWN, frame, True)]
+                if number < strange:
+                    every += sought(chosen, case, frame, organ, number)
+                number += 1
+                for one in every:
+                    yield from rows_of(chosen, case, one, true, alone, refining)
+            progress(done, len(chosen.cases))
 
 
-def observe_set(name: str, model: Registrar, calibration: Calibration, volumes: VolumeSet, rows: Sequence[int]) -> Seen:
-    """Honest frames of each volume, and in the same volume frames of the next patient, noise and empty gel."""
-    frames: dict[str, list[Observed]] = {kind: [] for kind in (OWN, OTHER, NOISE, GEL)}
-    cases = [case_examples(volumes, row, "honest", 10.0, seed=0, frames=4) for row in rows]
-    with counting(name) as count:
-        for place, (row, case) in enumerate(zip(rows, cases, strict=True)):
-            patient = volumes.patients[row]
-            frames[OWN].append(observe_case(model, case, volumes.spacing_mm, patient))
-            other = cases[(place + 1) % len(cases)].frames[:2]
-            add_out_of_distribution(frames, model, case, volumes.spacing_mm, patient, place, other)
-            count(place + 1, len(cases))
-    return Seen(name, calibration, frames)
+def sought(chosen: DevelopmentSet, case: Case, frame: Frame, organ: Case, number: int) -> Iterator[Sought]:
+    """All that is sought beside a frame."""
+    others = [one for one in chosen.cases if one.patient != case.patient and chosen.name not in ONE_PATIENT]
+    other = Frame(others[number % len(others)].frames[0].float() / 255, frame.spacing_mm) if others else None
+    generator = generator_for(f"strangers of {case.name}", number)
+    for kind, strange in strangers_of(frame, other, number, EACH, generator):
+        yield Sought(kind, strange, False)
+    yield Sought(ORGAN, Frame(organ.frames[number % len(organ.frames)].float() / 255, frame.spacing_mm), False)
+    kind = list(COVERED)[number % len(COVERED)]
+    picture = painting.enlarged((frame.numpy() * 255).round().astype(np.uint8), 2)
+    drawn = COVERED[kind](picture, np.random.default_rng(number)).astype(np.float32) / 255
+    x_mm, y_mm = frame.spacing_mm
+    yield Sought(kind, Frame(brightness(drawn, "grey") if drawn.ndim == 3 else drawn, (x_mm / 2, y_mm / 2)), True)
 
 
-def observe_sweep(model: Registrar, path: Path) -> Seen:
-    """Held-out frames of a sweep, each around a start pose in the volume compounded from the others."""
-    assert model.calibration is not None
-    case = sweep_case(read_npz_sweep(path), SPACING_MM)
-    starts = start_poses(case.truth, 10.0, 0, SHAPE)
-    frames: dict[str, list[Observed]] = {kind: [] for kind in (OWN, NOISE, GEL)}
-    with counting("liver sweep") as count:
-        for index in range(len(case)):
-            only = slice(index, index + 1)
-            start, truth = (
-                VoxelPoses(p.rotation[only].float(), p.translation[only].float()) for p in (starts, case.truth)
-            )
-            (volume,) = around(case.reference, start, SHAPE)
-            image = case.frames[index].array[None].float()
-            example = CaseExamples(volume.array, None, image, compose_poses(invert_poses(start), truth))
-            frames[OWN].append(observe_case(model, example, SPACING_MM, f"row {case.rows[index]}"))
-            add_out_of_distribution(frames, model, example, SPACING_MM, f"row {case.rows[index]}", index, None)
-            count(index + 1, len(case))
-    return Seen(f"liver sweep, model {model.name}", model.calibration, frames)
+def rows_of(
+    chosen: DevelopmentSet, case: Case, one: Sought, true: VoxelPoses, alone: Locator, refining: Locator
+) -> Iterator[Row]:
+    """What is said of a frame; one that cannot be located has no pose, and is not ok."""
+    try:
+        found = alone.locate(one.frame)
+    except ScopeRegError:
+        return
+    for stage, result in (("network", found), ("refined", refining.refine_from(one.frame, found) or found)):
+        error_mm = error_of(result, one.frame, true, case) if one.has_truth else np.nan
+        numbers = (error_mm, result.expected_mm, result.bound_mm, result.confidence)
+        head = (chosen.name, stage, one.kind, case.name, case.patient)
+        yield Row(*head, *numbers, result.belongs is True, result.ok is True, result.reason)
 
 
-def add_out_of_distribution(
-    frames: dict[str, list[Observed]],
-    model: Registrar,
-    case: CaseExamples,
-    spacing_mm: float,
-    patient: str,
-    seed: int,
-    other: Tensor | None,
-) -> None:
-    """Frames that do not belong to the volume of a case, located in it all the same."""
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.rand(case.frames[:1].shape, generator=generator)
-    made = {OTHER: other, NOISE: noise, GEL: empty_gel(case.frames[:1], generator)}
-    given = {kind: images for kind, images in made.items() if images is not None}
-    count = sum(map(len, given.values()))
-    nowhere = VoxelPoses(torch.eye(3).repeat(count, 1, 1), torch.zeros(count, 3))
-    strange = CaseExamples(case.volume, None, torch.cat(list(given.values())), nowhere)
-    found = observe_case(model, strange, spacing_mm, patient, truth=False)
-    first = 0
-    for kind, images in given.items():
-        frames[kind].append(part_of(found, slice(first, first + len(images))))
-        first += len(images)
+def error_of(result: Result, frame: Frame, true: VoxelPoses, case: Case) -> float:
+    assert result.volume is not None
+    spacing_mm = result.volume.isotropic_spacing_mm
+    grid = frame.resampled(spacing_mm)
+    pose = pose_to_voxels(result.pose, grid, result.volume)
+    guess = VoxelPoses(*(part[None].float() for part in pose))
+    return float(mtre_mm(guess, true, (case.frames.shape[1], case.frames.shape[2]), spacing_mm))
 
 
-def part_of(found: Observed, rows: slice) -> Observed:
-    """Some of the frames."""
-    features, errors = (
-        {stage: values[stage][rows] for stage in STAGES} for values in (found.features, found.errors_mm)
-    )
-    return Observed(features, errors, found.patients[rows])
-
-
-def empty_gel(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Speckle without any anatomy (B, H, W), in the fan of other frames."""
-    parts = [blur(torch.randn(like.shape, generator=generator), 1.0) for _ in range(2)]
-    speckle = (parts[0].square() + parts[1].square()).sqrt()
-    fan = torch.stack([field_of_view(image) for image in like])
-    return (0.3 * speckle / speckle.mean()).clamp(0.01, 1) * fan
-
-
-def judge(seen: Seen) -> list[Judged]:
-    """What a calibration says of every frame, at both stages, with and without agreement."""
-    rows = []
-    made_on = seen.calibration.made_on
-    calibrated_on = str(made_on["dataset"]) + (" phantoms" if made_on.get("part") == "all" else "")
-    for kind, parts in seen.frames.items():
-        every = together(parts)
-        for stage in STAGES:
-            for agreement in (False, True):
-                known = seen.calibration.error_model(stage, agreement)
-                columns = zip(every.features[stage], every.errors_mm[stage], every.patients, strict=True)
-                for features, error, patient in columns:
-                    verdict = known.judge(features[: len(known.features)].tolist())
-                    place = (seen.name, calibrated_on, stage, agreement, kind, patient, float(error))
-                    rows.append(Judged(*place, **vars(verdict)))
-    return rows
-
-
-def key_of(row: Judged) -> tuple[str, str, bool]:
-    return row.set, row.stage, row.agreement
-
-
-def summary(rows: Sequence[Judged]) -> dict[str, object]:
-    """One line of the table."""
+def summary(rows: Sequence[Row], model: Registrar, magnitude: float) -> dict[str, Any]:
+    """A row of the table."""
     own = [row for row in rows if row.kind == OWN]
-    errors, expected = (np.array([getattr(row, name) for row in own]) for name in ("error_mm", "expected_mm"))
-    fine = np.array([row.ok for row in own])
-    low, high = auroc_interval(errors > SUCCESS_MM, expected, [row.patient for row in own])
-    line: dict[str, object] = {
-        "set": own[0].set,
-        "calibrated_on": own[0].calibrated_on,
-        "stage": own[0].stage,
-        "agreement": own[0].agreement,
-        "frames": len(own),
-        "mean_mm": errors.mean(),
-        "mean_expected_mm": expected.mean(),
-        "above_3mm": (errors > SUCCESS_MM).mean(),
-        "auroc": auroc(errors > SUCCESS_MM, expected),
-        "auroc_low": low,
-        "auroc_high": high,
-        "below_bound": np.mean([row.error_mm <= row.bound_mm for row in own]),
-        "median_bound_mm": np.median([row.bound_mm for row in own]),
-        "ok": fine.mean(),
-        "ok_within_3mm": (errors[fine] <= SUCCESS_MM).mean() if fine.any() else np.nan,
+    errors, expected, bound, sure = (
+        np.array([getattr(row, name) for row in own]) for name in ("error_mm", "expected_mm", "bound_mm", "confidence")
+    )
+    ok, close = np.array([row.ok for row in own]), errors <= CLOSE_MM
+    sure, doubt = np.nan_to_num(sure, nan=0.0), doubt_of(expected, sure)
+    told = reliability_of(Judged(errors, doubt, [row.patient for row in own], sure, expected, bound, ok))
+    strange = [row for row in rows if np.isnan(row.error_mm)]
+    covered = [row for row in rows if row.kind in COVERED]
+    return {
+        "set": rows[0].set,
+        "magnitude": f"{magnitude:g}",
+        "stage": rows[0].stage,
+        "frames": told.frames,
+        "mean_mm": f"{told.mean_mm:.3f}",
+        "beyond_3_mm": told.bad,
+        "auroc": f"{told.auroc:.3f}",
+        "below_bound": f"{told.below_bound:.3f}",
+        "bound_mm": f"{told.bound_mm:.2f}",
+        "rejected": sum(not row.belongs for row in own),
+        "ok": int(ok.sum()),
+        "ok_beyond_3_mm": int((ok & (errors > SUCCESS_MM)).sum()),
+        "worst_ok_mm": f"{errors[ok].max():.2f}" if ok.any() else "",
+        "within_2_mm": int(close.sum()),
+        "ok_within_2_mm": int((ok & close).sum()),
+        "strangers": len(strange),
+        "strangers_ok": sum(row.ok for row in strange),
+        **{f"{name}_ok": count_ok([row for row in strange if row.kind in kinds]) for name, kinds in GROUPS.items()},
+        "covered": len(covered),
+        "covered_ok": sum(row.ok for row in covered),
+        "covered_ok_beyond_3_mm": sum(row.ok and row.error_mm > SUCCESS_MM for row in covered),
+        "model": model.name,
+        "weights_sha256": model.fingerprint[:16],
     }
-    for share in (0.5, 0.8, 1.0):
-        line[f"mean_mm_of_surest_{share:.0%}"] = mean_of_surest(errors, expected, share)
-    line["false_alarms"] = flagged(own)
-    for kind, name in ((OTHER, "other_patient"), (NOISE, "noise"), (GEL, "gel")):
-        line[f"flagged_{name}"] = flagged([row for row in rows if row.kind == kind])
-        line[f"not_ok_{name}"] = share_of(not row.ok for row in rows if row.kind == kind)
-    return shortened(line)
 
 
-def flagged(rows: Sequence[Judged]) -> float:
-    """Share of frames that are taken to be out of distribution."""
-    return share_of(not row.belongs for row in rows)
+def count_ok(rows: Sequence[Row]) -> str:
+    return f"{sum(row.ok for row in rows)} of {len(rows)}"
 
 
-def share_of(values: Iterable[bool]) -> float:
-    found = list(values)
-    return float(np.mean(found)) if found else np.nan
-
-
-def shortened(line: dict[str, object]) -> dict[str, object]:
-    """Numbers with four digits; none where there is no number."""
-    return {name: _short(value) if isinstance(value, float) else value for name, value in line.items()}
-
-
-def _short(value: float) -> float | str:
-    return "" if np.isnan(value) else float(f"{value:.4g}")
+def short(row: Row) -> dict[str, Any]:
+    numbers = {name: "" if np.isnan(value) else f"{value:.3f}" for name, value in asdict(row).items() if "mm" in name}
+    sure = "" if np.isnan(row.confidence) else f"{row.confidence:.3f}"
+    return {**asdict(row), **numbers, "confidence": sure, "belongs": int(row.belongs), "ok": int(row.ok)}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import numpy as np
 import painting
 import torch
 import torch.nn.functional as F
-from confidence import empty_gel
 from development_sets import DATA, OUT, QUICK_MAGNITUDE, development_set
 
 from scopereg.data.phantom.anatomy import ANATOMIES
@@ -34,6 +33,7 @@ from scopereg.io.grey import brightness
 from scopereg.progress import say
 from scopereg.registration.diagnosis import diagnose
 from scopereg.registration.locator import Locator
+from scopereg.registration.strangers import empty_gel, inverted, sized
 
 FIRST_SEED = 85_000
 RIGHT, OTHER, ORGAN, NOISE, GEL = "nothing", "another patient", "another organ", "noise", "empty gel"
@@ -52,9 +52,9 @@ def turned(frame: Frame, quarters: int) -> Frame:
     return Frame(torch.rot90(frame.array, quarters), frame.spacing_mm[::-1])
 
 
-def sized(across: float, down: float) -> Callable[[Frame], Frame]:
+def told(across: float, down: float) -> Callable[[Frame], Frame]:
     """Pixels that are said to be so many times as large as they are."""
-    return lambda frame: Frame(frame.array, (frame.spacing_mm[0] * across, frame.spacing_mm[1] * down))
+    return lambda frame: sized(frame, across, down)
 
 
 def swapped(frame: Frame) -> Frame:
@@ -62,10 +62,6 @@ def swapped(frame: Frame) -> Frame:
     height, width = frame.shape
     array = F.interpolate(frame.array[None, None], (round(height / 1.25), round(width / 0.8)), mode="bilinear")[0, 0]
     return Frame(array, (frame.spacing_mm[0] * 1.25, frame.spacing_mm[1] * 0.8))
-
-
-def inverted(frame: Frame) -> Frame:
-    return replace(frame, array=(1 - frame.array) * (frame.array > 0))
 
 
 def doppler_in_grey(frame: Frame, share: float) -> Frame:
@@ -87,11 +83,9 @@ SIZES = (0.8, 0.9, 0.95, 1.05, 1.1, 1.25)
 MISTAKES: dict[str, tuple[Callable[[Frame], Frame], str]] = {
     RIGHT: (lambda frame: frame, "-"),
     "mirrored left to right": (lambda frame: frame.flipped(0), "mirrored left to right"),
-    **{
-        f"pixels said to be {size} times as large": (sized(size, size), f"size {1 / size} {1 / size}") for size in SIZES
-    },
-    "pixels said to be 1.1 times as wide": (sized(1.1, 1.0), f"size {1 / 1.1} 1"),
-    "pixels said to be 0.8 times as high": (sized(1.0, 0.8), "size 1 1.25"),
+    **{f"pixels said to be {size} times as large": (told(size, size), f"size {1 / size} {1 / size}") for size in SIZES},
+    "pixels said to be 1.1 times as wide": (told(1.1, 1.0), f"size {1 / 1.1} 1"),
+    "pixels said to be 0.8 times as high": (told(1.0, 0.8), "size 1 1.25"),
     "width and height of pixels swapped": (swapped, "swapped"),
     "mirrored top to bottom": (lambda frame: frame.flipped(1), "mirrored top to bottom"),
     "turned by 90 degrees": (lambda frame: turned(frame, 1), "turned by 90 degrees to the right"),
@@ -158,8 +152,7 @@ def spoiled(case: Case, before: dict[str, Frame], seed: int) -> Iterator[tuple[s
         yield ORGAN, before[others[-1]], STRANGE
     random = torch.Generator().manual_seed(seed)
     yield NOISE, Frame(torch.rand(case.frame.shape, generator=random), case.frame.spacing_mm), "no structure"
-    gel = empty_gel(case.frame.array[None], random)[0]
-    yield GEL, Frame(gel, case.frame.spacing_mm), "no structure"
+    yield GEL, empty_gel(case.frame, random), "no structure"
 
 
 def halved(volume: Volume) -> Volume:

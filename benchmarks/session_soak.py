@@ -44,7 +44,7 @@ def main() -> None:
     frames = [Frame(plane + 0.01, spacing_mm=made.spacing_mm) for plane in volume.array]
     rows: list[list[object]] = []
     began_s = time.perf_counter()
-    with model.prepare(volume, agreement=False) as session:
+    with model.prepare(volume) as session:
         for batch, frames_in_all in ((BATCH, arguments.frames), (1, arguments.singles)):
             soak(session, frames, 4 * BATCH, batch)  # what is set up once is no leak
             for point in range(POINTS + 1):

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from synthetic_features import synthetic
 
 import scopereg
@@ -21,7 +23,7 @@ from scopereg.data.store import VolumeSet
 from scopereg.data.worlds import sets
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, mtre_mm
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.images import Frame, pose_to_voxels
 from scopereg.networks.weights import SHIPPED
 from scopereg.registration import calibrate
 from scopereg.registration.calibration import path_beside, read_calibration
@@ -29,6 +31,7 @@ from scopereg.registration.confidence import QUALITY_FEATURES
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result
+from scopereg.registration.strangers import strangers_of
 from scopereg.registration.working_grid import KnownSizes
 
 SHAPE = (32, 64, 64)
@@ -40,45 +43,64 @@ def alone(narrow_file: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(narrow_file, tmp_path / "alone.safetensors"))
 
 
-def test_a_case_is_observed_at_both_stages(bare: Registrar) -> None:
+def observed(model: Registrar) -> tuple[calibrate.ObservedCase, list[Frame], VoxelPoses]:
+    """A case of a phantom, its frames and where they lie."""
     volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
-    seen = calibrate.observe_case(bare, case_examples(volumes, 0, "honest", 4, frames=2), volumes.spacing_mm, "one")
+    examples = case_examples(volumes, 0, "honest", 4, frames=2)
+    frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
+    return calibrate.ObservedCase(model, examples.volume, volumes.spacing_mm, group="echo"), frames, examples.poses
+
+
+def test_a_case_is_observed_at_both_stages_and_so_are_strangers(bare: Registrar) -> None:
+    case, frames, poses = observed(bare)
+    strange = [frame for _, frame in strangers_of(frames[0], frames[1], 0, 2, torch.Generator().manual_seed(0))]
+    seen = case.observe(frames, poses, "one", strange)
     assert seen.features["network"].shape == seen.features["refined"].shape == (2, len(QUALITY_FEATURES))
-    assert (seen.features["network"][:, [0, 1, 2, 5]] == seen.features["refined"][:, [0, 1, 2, 5]]).all()
+    assert (seen.features["network"][:, :3] == seen.features["refined"][:, :3]).all()
     assert (seen.features["network"][:, 3:5] != seen.features["refined"][:, 3:5]).all()
-    assert (seen.errors_mm["network"] > 0).all()
-    assert seen.patients == ("one", "one")
+    assert (seen.errors["network"] > 0).all()
+    assert (seen.patients, seen.groups) == (("one", "one"), ("echo", "echo"))
+    assert seen.voxels_mm == pytest.approx([0.616, 0.616])
+    assert seen.strangers["network"].shape == seen.strangers["refined"].shape == (3, len(QUALITY_FEATURES))
+    both = calibrate.together([seen, seen])
+    assert both.features["network"].shape == (4, len(QUALITY_FEATURES))
+    assert both.strangers["refined"].shape == (6, len(QUALITY_FEATURES))
 
 
 def test_what_is_calibrated_is_what_ships(narrow: Registrar, narrow_file: Path) -> None:
     """Features and errors are those of the results that `register` gives for these frames, which it judges by them."""
-    volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
-    examples = case_examples(volumes, 0, "honest", 4, frames=2)
-    seen = calibrate.observe_case(narrow, examples, volumes.spacing_mm, "one")
-    volume = Volume(examples.volume, volumes.spacing_mm)
-    frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
+    case, frames, poses = observed(narrow)
+    seen = case.observe(frames, poses, "one")
+    spacing_mm = case.volume.isotropic_spacing_mm
     for stage in ("network", "refined"):
-        locator = Locator(volume, str(narrow_file), refine=stage == "refined", agreement=True, device="cpu")
+        locator = Locator(case.volume, str(narrow_file), refine=stage == "refined", device="cpu")
         for row, result in enumerate(locator.locate_all(frames)):
             assert isinstance(result, Result)
             assert [*result.features.values()] == seen.features[stage][row].tolist()
             assert result.ok is not None
-            where = pose_to_voxels(result.pose, frames[row], volume)
+            where = pose_to_voxels(result.pose, frames[row], case.volume)
             one = VoxelPoses(where.rotation[None], where.translation[None])
-            true = VoxelPoses(*(part[row : row + 1] for part in examples.poses))
-            error_mm = mtre_mm(one, true, frames[row].shape, volumes.spacing_mm)
-            assert float(error_mm) == pytest.approx(seen.errors_mm[stage][row], abs=1e-5)
+            true = VoxelPoses(*(part[row : row + 1] for part in poses))
+            error_mm = mtre_mm(one, true, frames[row].shape, spacing_mm)
+            assert float(error_mm) == pytest.approx(seen.errors[stage][row] * seen.voxels_mm[row], abs=1e-5)
+
+
+def made_up(factor: float = 1.0, name: str = "echo") -> calibrate.Observed:
+    """Frames of one kind of data; the network's errors are `factor` times the refined ones."""
+    features, errors, patients = synthetic(120, 5)
+    both = {"network": features, "refined": features}
+    named = tuple(f"{name}{patient}" for patient in patients)
+    strange = dict.fromkeys(both, features[:0])
+    return calibrate.Observed(
+        both, {"network": factor * errors, "refined": errors}, np.ones(120), named, (name,) * 120, strange
+    )
 
 
 def test_the_verb_writes_a_calibration_of_the_model(
     alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it observes is tested above; here is what becomes of it."""
-    features, errors, patients = synthetic(120, 5)
-    seen = calibrate.Observed(
-        {"network": features, "refined": features}, {"network": errors, "refined": errors / 2}, tuple(patients)
-    )
-    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: seen)
+    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: made_up(2.0))
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
@@ -88,7 +110,7 @@ def test_the_verb_writes_a_calibration_of_the_model(
     made = read_calibration(target)
     made.check_model(scopereg.load(alone, device="cpu").fingerprint, target)
     assert made.made_on["frames"] == 120
-    refined, plain = (made.error_model(stage, True).expected_mm([0.0] * 6) for stage in ("refined", "network"))
+    refined, plain = (made.error_models[stage].expected_voxels([0.0] * 5) for stage in ("refined", "network"))
     assert refined / plain == pytest.approx(0.5, rel=1e-3)
 
 
@@ -99,9 +121,7 @@ def test_weights_with_a_calibration_of_others_beside_them_are_calibrated_anew(
     shutil.copy(SHIPPED / "universal.calibration.json", path_beside(alone))
     with pytest.raises(ScopeRegError, match="of another model"):
         scopereg.load(alone, device="cpu")
-    features, errors, patients = synthetic(120, 5)
-    both = {"network": features, "refined": features}, {"network": errors, "refined": errors}
-    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: calibrate.Observed(*both, tuple(patients)))
+    monkeypatch.setattr(calibrate, "observe", lambda *_, **__: made_up())
     monkeypatch.setattr(
         phantom_sets, "make_phantoms", lambda *_, **__: make_phantoms("echo", 1, frames=1, shape=(16, 32, 32))
     )
@@ -113,14 +133,9 @@ def test_one_calibration_rests_on_several_datasets(
     alone: Path, bare: Registrar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One fit over the frames of all of them; the file tells the parts."""
-    features, errors, patients = synthetic(120, 5)
 
     def seen(registrar: Registrar, volumes: VolumeSet, *_: object, **__: object) -> calibrate.Observed:
-        factor = 1.0 if volumes.name == "echo" else 3.0
-        both = {"network": factor * errors, "refined": errors}
-        return calibrate.Observed(
-            {"network": features, "refined": features}, both, tuple(f"{volumes.name}{p}" for p in patients)
-        )
+        return made_up(1.0 if volumes.name == "echo" else 3.0, volumes.name)
 
     def small(name: str, *_: object, **__: object) -> VolumeSet:
         return make_phantoms(name, 1, frames=1, magnitude=2, shape=(16, 32, 32))
@@ -138,7 +153,7 @@ def test_one_calibration_rests_on_several_datasets(
     assert [part["dataset"] for part in made.made_on["parts"]] == list(datasets)
     assert made.synthetic
     single = calibrate.calibrate(bare, seen(bare, small("echo")), {})
-    pooled, own = (one.error_model("network", False).expected_mm([0.0] * 5) for one in (made, single))
+    pooled, own = (one.error_models["network"].expected_voxels([0.0] * 5) for one in (made, single))
     assert own < pooled < 3 * own
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
         assert main(["calibrate", str(alone), *wrong, "-o", str(target)]) == 2

@@ -57,7 +57,7 @@ def test_every_verb_speaks_of_its_flags(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--rate: -1 frames a second" in capsys.readouterr().err
     assert main(["track", str(tmp_path), str(volume), "--lever-mm", "0"]) == 2
     assert "--lever-mm: lever_mm is 0" in capsys.readouterr().err
-    assert in_flags("wide= and agreement=True", RegisterOptions) == "--wide and --agreement"
+    assert in_flags("wide= and refine=True", RegisterOptions) == "--wide and --refine"
 
 
 def test_a_device_that_is_not_there_is_named_by_its_flag() -> None:

@@ -132,8 +132,7 @@ def test_what_nobody_calibrated_has_no_verdict(case: Case, narrow: Registrar) ->
     assert plain.features
     assert not Locator(case.volume, refining).prepared.judges
     known = dict(narrow.calibration.error_models)
-    for ending in ("", "+agreement"):
-        known[refined_by("differences") + ending] = known["refined" + ending]
+    known[refined_by("differences")] = known["refined"]
     judged = replace(narrow, calibration=replace(narrow.calibration, error_models=known))
     refining = methods.refined(methods.create(judged), "differences", "cpu")
     (found,) = Locator(case.volume, refining).locate_all(case.frames[:1])

@@ -124,8 +124,6 @@ def test_a_network_at_hand_takes_the_same_arguments(narrow: Registrar, narrow_fi
 def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(ScopeRegError, match="several passes"):
         create("universal:2", "cpu", wide=True)
-    with pytest.raises(ScopeRegError, match="agreement="):
-        create("universal:wide", "cpu", agreement=True)
     for method in ("simpleitk-mi:wide", create("identity")):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             create(method, "cpu", wide=True)

@@ -205,8 +205,6 @@ def test_what_cannot_look_widely_says_so(narrow: Registrar, far: Far, tmp_path: 
     for method in ("simpleitk-mi", "start"):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             Locator(far.volume, method, wide=True)
-    with pytest.raises(ScopeRegError, match="agreement="):
-        Locator(far.volume, narrow, wide=True, agreement=True)
     with pytest.raises(ScopeRegError, match="around the middle of the volume"):
         Locator(far.volume, narrow, wide=True).locate(far.frame, far.true)
     save_network(create("ssvf-heads"), tmp_path / "heads.safetensors", name="ssvf-heads")

@@ -21,6 +21,7 @@ from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks import create
 from scopereg.networks.weights import save_network
 from scopereg.registration.model import Registrar
+from scopereg.registration.refine import Refiner
 from scopereg.registration.session import Session, evidence_over
 
 SHAPE = (32, 64, 64)
@@ -242,3 +243,16 @@ def test_a_gpu_s_session_gives_its_memory_back(patients: list[phantom.Phantom]) 
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= held + 2**20
     assert isinstance(gpu.prepare(patients[0].volume), Session)
+
+
+def test_what_was_prepared_is_freed_when_it_is_forgotten(bare: Registrar, patients: list[phantom.Phantom]) -> None:
+    """Without waiting for the search for circles, which does not know how much memory a volume holds."""
+    gc.disable()
+    try:
+        volume = patients[0].volume
+        session, refiner = bare.prepare(volume), Refiner(volume.array)
+        known = [weakref.ref(session), weakref.ref(refiner)]
+        del session, refiner
+        assert [one() for one in known] == [None, None]
+    finally:
+        gc.enable()

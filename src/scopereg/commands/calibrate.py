@@ -80,8 +80,6 @@ def run(options: CalibrateOptions) -> int:
     from scopereg.registration import model as models
     from scopereg.registration.calibrate import calibrate, check_features, observe, summary, together
     from scopereg.registration.calibration import STAGES
-    from scopereg.registration.grey import GREY
-    from scopereg.registration.learned import LEARNED
 
     target = _target(options)
     # Without the calibration beside it, which may be of the weights before: a new one is made here.
@@ -100,7 +98,6 @@ def run(options: CalibrateOptions) -> int:
                 magnitude=options.magnitude,
                 seed=options.seed,
                 frames=options.frames,
-                likenesses=(GREY,) if registrar.fine is None else (GREY, LEARNED),
                 progress=progress,
             )
             found.append(own)

@@ -16,7 +16,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "used most": ("output", "method", "refine", "wide", "pixel_mm", "index", "start", "format", "device"),
         "what files leave open": ("voxel_mm", "volume_index", "series", "region", "calibration", "world"),
         "what is written": ("convention", "placed", "resliced", "report"),
-        "how it works": ("agreement", "workers"),
+        "how it works": ("workers",),
     },
     "track": {
         "used most": ("output", "method", "refine", "wide", "rate", "pixel_mm", "tracker", "device"),
@@ -27,7 +27,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "used most": ("source", "method", "refine", "follow", "wide", "pixel_mm", "rate", "record", "port", "device"),
         "what files leave open": ("voxel_mm", "volume_index", "series", "region", "calibration", "world", "image"),
         "replays": ("loop", "paused", "exit_at_end"),
-        "how it works": ("agreement", "workers", "tracker"),
+        "how it works": ("workers", "tracker"),
         "the page": ("viewer", "host", "open", "token", "no_token", "tls", "volumes", "uploads", "max_upload_mb"),
         "OpenIGTLink": ("igtl", "igtl_host", "igtl_port", "cut"),
         "recordings": ("recordings",),

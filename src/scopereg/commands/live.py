@@ -19,7 +19,6 @@ from scopereg.commands.output import tell
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.commands.shared import (
     INTERRUPTED,
-    Agreement,
     Device,
     ImageReading,
     PageOptions,
@@ -74,7 +73,6 @@ class LiveOptions(ImageReading, PageOptions):
     method: SearchingMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume; takes some hundred ms a frame."""
-    agreement: Agreement = False
     follow: bool = False
     """Weigh each frame against the motion so far, as scopereg track does."""
     wide: bool = False
@@ -245,7 +243,7 @@ def _plan(options: LiveOptions) -> Plan:
 
     if (options.wide or parse(options.method).wide) and not options.follow:
         raise ScopeRegError("every frame would take seconds", where="--wide", fix="add --follow, or leave --wide out")
-    return Plan(options.method, options.refine, options.agreement, options.follow, options.wide, options.device)
+    return Plan(options.method, options.refine, options.follow, options.wide, options.device)
 
 
 def _source_reading(options: LiveOptions) -> Reading:

@@ -13,7 +13,6 @@ from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.output import tell
 from scopereg.commands.reading import VOLUME, check_places, holds_planes, print_notes, reading_of
 from scopereg.commands.shared import (
-    Agreement,
     AnyMethod,
     ConventionName,
     Device,
@@ -67,7 +66,6 @@ class RegisterOptions(ImageReading):
     fallback: bool | None = None
     """Try other searches for frames whose pose is not ok; by default wherever a network's poses are refined."""
     seconds: Seconds = None
-    agreement: Agreement = False
     wide: bool = False
     """Look from many starts at once, for large volumes and frames farther off than in the training."""
     start: str | None = None
@@ -226,7 +224,6 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.convention,
         options.placed,
         options.resliced,
-        options.agreement,
         options.wide,
         options.seconds,
     )

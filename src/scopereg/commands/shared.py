@@ -64,10 +64,6 @@ AnyMethod = Annotated[
     arg(help="A model of the package, a .safetensors file, simpleitk-mi, simpleitk-ncc, elastix, or identity: none."),
 ]
 Methods = Annotated[tuple[str, ...], arg(aliases=["--models"])]
-Agreement = Annotated[
-    bool,
-    arg(help="Let a network locate each frame under four small changes too: a surer verdict, five times the work."),
-]
 Seconds = Annotated[
     float | None,
     arg(help="Begin no other search for a frame after so many seconds; by default all are tried that may help."),

@@ -23,7 +23,6 @@ class Plan:
 
     method: str = DEFAULT
     refine: bool = False
-    agreement: bool = False
     follow: bool = False  # weigh each frame against the motion so far
     wide: bool = False  # look from many starts while there is no motion
     device: str = "auto"
@@ -35,8 +34,7 @@ class Scene:
     def __init__(self, volume: Volume, name: str, plan: Plan, truth: Start | None = None) -> None:
         """`truth` tells how to get at the poses that the frames' own file gives them, where that holds here."""
         self.name, self.volume, self._plan, self._truth = name, volume, plan, truth
-        how = {"refine": plan.refine, "agreement": plan.agreement, "wide": plan.wide}
-        self.locator = Locator(volume, plan.method, **how, device=plan.device)
+        self.locator = Locator(volume, plan.method, refine=plan.refine, wide=plan.wide, device=plan.device)
         self._tracker = Tracker(self.locator) if plan.follow else None
 
     @property

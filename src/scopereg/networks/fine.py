@@ -10,7 +10,7 @@ places of the volume apart, for a first look at all of it (`networks.anywhere`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -77,18 +77,14 @@ class FineFrame(NamedTuple):
     far: FarFrame
     lever: float
 
-    def first(self, count: int) -> FineFrame:
-        """The first frames of these."""
-        return self._of_each(lambda part: part[:count])
-
     def repeated(self, count: int) -> FineFrame:
         """One frame so many times, without copies."""
-        return self._of_each(lambda part: part.expand(count, *part.shape[1:]))
 
-    def _of_each(self, change: Callable[[Tensor], Tensor]) -> FineFrame:
-        """The same change of whatever has a row for each frame."""
-        levels = (one._replace(vectors=change(one.vectors), weights=change(one.weights)) for one in self.levels)
-        vectors, weights, seen = (change(part) for part in self.far[:3])
+        def each(part: Tensor) -> Tensor:
+            return part.expand(count, *part.shape[1:])
+
+        levels = (one._replace(vectors=each(one.vectors), weights=each(one.weights)) for one in self.levels)
+        vectors, weights, seen = (each(part) for part in self.far[:3])
         return FineFrame(tuple(levels), FarFrame(vectors, weights, seen, self.far.points), self.lever)
 
 

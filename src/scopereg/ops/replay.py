@@ -10,7 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import ismethod
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -41,7 +43,7 @@ class Replayed:
 
     def __init__(self, function: Function, *, most: int = 4) -> None:
         """`most` graphs are kept, each with the memory of its own intermediate results; the longest unused one goes."""
-        self.function, self.most = function, most
+        self.function, self.most = _weakly(function), most
         self._kept: OrderedDict[tuple[object, ...], _Recorded] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -71,7 +73,7 @@ class Piped:
     """
 
     def __init__(self, function: Function, device: torch.device, *, most: int = 4) -> None:
-        self.function, self.device, self.most = function, device, most
+        self.function, self.device, self.most = _weakly(function), device, most
         self._kept: OrderedDict[tuple[object, ...], _Pipe] = OrderedDict()
         self._lock = threading.Lock()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # threads do not wait for others'
@@ -92,6 +94,21 @@ class Piped:
         """Give the memory of all recordings back."""
         with self._lock:
             self._kept.clear()
+
+
+def _weakly(function: Function) -> Function:
+    """A method without its object, which else would never be freed where it records a method of its own."""
+    if not ismethod(function):
+        return function
+    method = WeakMethod(function)
+
+    def call(*inputs: Tensor) -> tuple[Tensor, ...]:
+        bound = method()
+        assert bound is not None  # its own object calls
+        found: tuple[Tensor, ...] = bound(*inputs)
+        return found
+
+    return call
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ class Job:
     convention: Convention
     placed: str | None  # endings of images, None for no such image
     resliced: str | None
-    agreement: bool = False
     wide: bool = False
     seconds: float | None = None  # after which a fallback begins nothing new
 
@@ -161,8 +160,7 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"agreement": job.agreement, "wide": job.wide}
-    return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
+    return Worker(Locator(volume, job.method, device=job.device, wide=job.wide, seconds=job.seconds), start)
 
 
 @lru_cache(maxsize=1)

@@ -21,7 +21,7 @@ from scopereg.registration.confidence import WORSE, ErrorModel, Verdict, feature
 from scopereg.registration.grey import GREY
 from scopereg.registration.result import Result
 
-FORMAT = "scopereg-calibration-1"
+FORMAT = "scopereg-calibration-2"
 ENDING = ".calibration.json"
 Stage = str  # of a registration, whose poses have errors of their own: the network's, or refined ones
 NETWORK, REFINED = "network", "refined"
@@ -39,15 +39,11 @@ class Calibration:
 
     model: str  # fingerprint of the weights
     made_on: dict[str, Any]  # dataset, part, protocol, frames, seed, versions
-    error_models: dict[str, ErrorModel]  # by `key`
-
-    def error_model(self, stage: Stage, agreement: bool) -> ErrorModel:
-        """For poses of the network or refined ones, by quality features with or without the spread."""
-        return self.error_models[key(stage, agreement)]
+    error_models: dict[Stage, ErrorModel]
 
     def knows(self, stage: Stage) -> bool:
         """Whether poses of a stage were among those that it was made of."""
-        return key(stage, False) in self.error_models
+        return stage in self.error_models
 
     @property
     def synthetic(self) -> bool:
@@ -61,10 +57,10 @@ class Calibration:
         return str(self.made_on.get("words") or self.made_on.get("dataset", ""))
 
     def judge(
-        self, stage: Stage, features: Sequence[float], rotation: Tensor, translation: Tensor, *, agreement: bool = False
+        self, stage: Stage, features: Sequence[float], spacing_mm: float, rotation: Tensor, translation: Tensor
     ) -> Verdict:
-        """What to think of a pose (3, 3) and (3,) in centred voxels, by its features and by where it lies."""
-        return self.limited(self.error_model(stage, agreement).judge(features), rotation, translation)
+        """What to think of a pose (3, 3) and (3,) in centred voxels of a size, by its features and by where it lies."""
+        return self.limited(self.error_models[stage].judge(features, spacing_mm), rotation, translation)
 
     def limited(self, judged: Judged, rotation: Tensor, translation: Tensor) -> Judged:
         """A verdict, or a result with one, on a pose that lies there.
@@ -108,11 +104,6 @@ def refined_by(likeness: str) -> Stage:
     return REFINED if likeness == GREY else f"{REFINED}={likeness}"
 
 
-def key(stage: Stage, agreement: bool) -> str:
-    """The name of an error model in the file."""
-    return f"{stage}+agreement" if agreement else stage
-
-
 def path_beside(weights: Path | str) -> Path:
     """Where the calibration of weights is looked for."""
     return Path(weights).with_suffix(ENDING)
@@ -131,7 +122,7 @@ def read_calibration(path: Path | str) -> Calibration:
         content.text("format", choices=(FORMAT,))
         models = content.record("gauges")
         made = {name: _error_model(models.record(name)) for name in models.values}
-        missing = {key(stage, agreement) for stage in STAGES for agreement in (False, True)} - made.keys()
+        missing = set(STAGES) - made.keys()
         if missing:
             raise ScopeRegError(f"no error model {', '.join(sorted(missing))}", where=str(path), fix=_FIX)
         return Calibration(content.text("model"), _made_on(content.record("made_on")), made)
@@ -157,9 +148,10 @@ def _without_features(made: ErrorModel) -> dict[str, Any]:
 def _error_model(facts: Record) -> ErrorModel:
     """From a file, which calls quality features signs and error models gauges."""
     features = tuple(facts.list("signs"))
-    if features not in [features_of(agreement, fine) for agreement in (False, True) for fine in (False, True)]:
+    if features not in [features_of(fine) for fine in (False, True)]:
         raise facts.wrong("signs", "the quality features of this version")
     columns = {name: _numbers(facts, name, len(features)) for name in ("centre", "scale", "weights")}
+    own_weights = _numbers(facts, "own_weights", 2 * len(features))
     scores, limits = _numbers(facts, "scores"), facts.record("limits")
     if min(columns["scale"]) <= 0:
         raise facts.wrong("scale", "a list of positive numbers")
@@ -172,7 +164,10 @@ def _error_model(facts: Record) -> ErrorModel:
         **columns,
         offset=facts.number("offset", -_MOST, _MOST),
         scores=scores,
+        bound_score=facts.number("bound_score", 0, _MOST),
         limits={name: limits.number(name, -_MOST, _MOST) for name in limits.values},
+        own_weights=own_weights,
+        own_offset=facts.number("own_offset", -_MOST, _MOST),
     )
 
 

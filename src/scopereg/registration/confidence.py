@@ -1,9 +1,11 @@
 """Confidence: from quality features of a frame to the error to expect, a bound that holds, whether it is reliable.
 
 Quality features tell, without the truth, how well a network located a frame. A ridge regression weighs them into the
-logarithm of the error. How far the truth lies from what it expects was counted on frames of patients that it was not
-fitted to: split conformal prediction, which promises coverage on frames like those of the calibration, whatever the
-regression is worth. Features are computed without waiting for the GPU or values on the host: sessions record them.
+logarithm of the error in voxels. How far the truth lies from what it expects is counted on frames of patients that it
+was not fitted to, each fold of the patients in turn: conformal prediction, which promises coverage on frames like those
+of the calibration, whatever the regression is worth. Of several kinds of data the bound is that of the hardest to
+foretell. A second, logistic one tells own frames from strangers. Features are computed without waiting for the GPU or
+values on the host: sessions record them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -32,27 +33,25 @@ if TYPE_CHECKING:
     from scopereg.registration.fine import PreparedFine
 
 QUALITY_FEATURES = (
-    "residual",  # log mm of the coordinates from the plane fitted to them
+    "residual",  # log voxels of the coordinates from the plane fitted to them
     "entropy",  # of the evidence over the cells, 1 where all say the same amount
     "mass",  # mean logarithm of the evidence
     "coarse",  # correlation of frame and volume at the pose, smoothed and normalised by their surroundings
     "medium",  # the same, less smoothed
-    "spread",  # log mm that the pose moves under small changes of the frame; only where these are asked for
 )
 FINE_FEATURES = (
     "disagreement",  # log mean square distance of the learned features of frame and volume
-    "uncertainty",  # log mm to which these tell the pose
+    "uncertainty",  # log voxels to which these tell the pose
     "telling",  # how alike the frame is to this place of the volume, by features that tell places apart
     "stretch",  # log share by which the frame would fit better with pixels of another size
-    "moved",  # log mm from where the network found the frame to where the fine stage did
+    "moved",  # log voxels from where the network found the frame to where the fine stage did
 )
-"""Besides, of networks with a fine stage: between `medium` and `spread`."""
+"""Besides, of networks with a fine stage."""
 WORSE = {
     "residual": 1,
     "mass": -1,
     "coarse": -1,
     "medium": -1,
-    "spread": 1,
     "disagreement": 1,
     "uncertainty": 1,
     "telling": -1,
@@ -61,49 +60,49 @@ WORSE = {
 }
 """Which way a feature is bad. Entropy has no such way: few cells may say much of a right place or of a wrong one."""
 
-_FIRST_AT_POSE = 3  # from there on features change with the pose, until "moved" or "spread"
+_FIRST_AT_POSE = 3  # from there on features change with the pose, until "moved"
 _LEVELS = (Level(2, 2, 5, 0), Level(1, 2, 3, 0))
 _STRETCH = 0.005  # that says nothing, see `fine`
-_UNSAID_MM = 0.05  # added before a logarithm: what is less says no more
+_UNSAID = 0.05  # voxels, added before a logarithm: what is less says no more
 _NOTHING = 1e-12  # evidence that is none
-_MOST_LOG = 20.0  # logarithm that is still a number of mm
-_GAMMAS = ((1.0, 0.8), (1.15, 1.25))  # gain and gamma
-_SHIFTS_PX = ((0, 3), (-3, 0))  # x and y
-CHANGES = len(_GAMMAS) + len(_SHIFTS_PX)
+_MOST_LOG = 20.0  # logarithm that is still a number of voxels
 CLOSE_MM = 3.0  # what a confidence is the probability of: an error of at most so much
 COVERAGE = 0.95  # of the bound
 FALSE_ALARMS = 0.05  # share of a volume's own frames that may be taken for out of distribution
 ENOUGH = 0.8  # confidence of a pose that is ok
-LEAST_FRAMES = 40  # of a calibration: a 95 % bound takes 19 frames at least, of half of the patients
+LEAST_FRAMES = 40  # of a calibration, and of a group with a bound of its own: that takes 19 frames at least
 _MOST_SCORES = 200
-_RIDGE = 1.0
-_LEAST_MM = 0.01  # error whose logarithm is taken
+_RIDGE, _HELD = 1.0, 10.0  # of the regressions of errors and of strangers
+_LEAST_VOXELS = 0.02  # error whose logarithm is taken
 _MOST_MM = 1000.0  # stated: out of distribution, features lie far beyond what the regression knows
 _FEWEST_MM = 1e-6  # stated
+_FOLDS = 5  # of the patients
+_FARTHEST = 4.0  # in spreads: features beyond say no more
+_RIGHT_VOXELS = 5.0  # error of own frames that strangers are told from: others were found wrongly themselves
+_STRANGE = 0.5  # probability of being the volume's own, below which a frame is taken for something else
+_NEWTON = 25  # steps of the logistic regression
 _TAIL = 0.1  # share of frames beyond the usual range of a feature
 
 
-def features_of(agreement: bool, fine: bool = False) -> tuple[str, ...]:
-    """The quality features that there are with and without small changes of the frame, and a fine stage."""
-    usual = (*QUALITY_FEATURES[:-1], *(FINE_FEATURES if fine else ()))
-    return (*usual, QUALITY_FEATURES[-1]) if agreement else usual
+def features_of(fine: bool = False) -> tuple[str, ...]:
+    """The quality features that there are without and with a fine stage."""
+    return (*QUALITY_FEATURES, *(FINE_FEATURES if fine else ()))
 
 
 def at_pose(fine: bool) -> slice:
     """The places of the features that change when the pose is refined."""
-    return slice(_FIRST_AT_POSE, len(QUALITY_FEATURES) - 1 + (len(FINE_FEATURES) - 1 if fine else 0))
+    return slice(_FIRST_AT_POSE, len(QUALITY_FEATURES) + (len(FINE_FEATURES) - 1 if fine else 0))
 
 
 class QualityFeatures:
     """A volume prepared to tell the quality features of frames located in it."""
 
-    def __init__(self, volume: Float[Tensor, "d h w"], spacing_mm: float, fine: PreparedFine | None = None) -> None:
+    def __init__(self, volume: Float[Tensor, "d h w"], fine: PreparedFine | None = None) -> None:
         """`volume` in [0, 1], on the device of the frames to come, and as the fine stage prepared it."""
-        self.spacing_mm, self.fine = spacing_mm, fine
+        self.fine = fine
         self._grey = GreyVolume(volume, RefineOptions(levels=_LEVELS))
         # Made here, since what is recorded may not copy from the host.
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
-        self._shifts = torch.tensor([(float(x), float(y), 0.0) for x, y in _SHIFTS_PX], device=volume.device)
 
     def at_poses(
         self,
@@ -119,7 +118,7 @@ class QualityFeatures:
         alike = self._grey.correlations(images, poses, masks)
         if self.fine is None:
             return alike
-        return torch.cat([alike, self.fine.features(read or self.fine.read(images), poses, self.spacing_mm)], 1)
+        return torch.cat([alike, self.fine.features(read or self.fine.read(images), poses)], 1)
 
     def of(
         self,
@@ -129,22 +128,13 @@ class QualityFeatures:
         finely: VoxelPoses | None = None,
         read: FineFrame | None = None,
     ) -> Float[Tensor, "b features"]:
-        """Of frames as they were found: with agreement where `found` also has those of `with_changes(images)`.
-
-        `finely` is where the fine stage found all these, and `read` as it read the frames themselves.
-        """
-        count = len(images)
+        """Of frames as they were found. `finely` is where the fine stage found them, and `read` as it read them."""
         first = VoxelPoses(found.rotation.float(), found.translation.float())
-        poses = finely or first
-        own = VoxelPoses(poses.rotation[:count], poses.translation[:count])
-        evidence = found.evidence[:count].float().clamp_min(_NOTHING)
-        parts = [self._log_mm(found.residual[:count]), _entropy(evidence), evidence.log().mean(1)]
-        features = [torch.stack(parts, 1), self.at_poses(images, own, masks, read)]
+        evidence = found.evidence.float().clamp_min(_NOTHING)
+        parts = [_log_voxels(found.residual), _entropy(evidence), evidence.log().mean(1)]
+        features = [torch.stack(parts, 1), self.at_poses(images, finely or first, masks, read)]
         if finely is not None:
-            before = VoxelPoses(first.rotation[:count], first.translation[:count])
-            features.append(self._log_mm(self._apart(before, own)).unsqueeze(1))
-        if len(poses.rotation) > count:
-            features.append(self._spread(own, poses).unsqueeze(1))
+            features.append(_log_voxels(self._apart(first, finely)).unsqueeze(1))
         return torch.cat(features, 1)
 
     def _apart(self, first: VoxelPoses, second: VoxelPoses) -> Float[Tensor, "b"]:
@@ -153,32 +143,14 @@ class QualityFeatures:
         apart = turned + (second.translation - first.translation).unsqueeze(-1)
         return torch.linalg.vector_norm(apart, dim=1).mean(1)
 
-    def _spread(self, own: VoxelPoses, every: VoxelPoses) -> Float[Tensor, "b"]:
-        """How far frames move when they are changed, on average over the changes; what a shift does is undone."""
-        count = len(own.rotation)
-        rotation = every.rotation[count:].unflatten(0, (CHANGES, count))
-        translation = every.translation[count:].unflatten(0, (CHANGES, count))
-        still = torch.zeros_like(self._shifts[:1]).expand(len(_GAMMAS), -1)
-        shifts = torch.cat([still, self._shifts])[:, None, :, None]  # (CHANGES, 1, 3, 1)
-        translation = translation + (rotation @ shifts).squeeze(-1)
-        turned = (rotation - own.rotation) @ self._targets.T  # (CHANGES, B, 3, targets)
-        apart = turned + (translation - own.translation).unsqueeze(-1)
-        return self._log_mm(torch.linalg.vector_norm(apart, dim=2).mean((0, 2)))
 
-    def _log_mm(self, voxels: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-        return (voxels.float() * self.spacing_mm + _UNSAID_MM).log()
+def voxels_of(feature: float) -> float:
+    """A feature in log voxels as voxels."""
+    return max(math.exp(min(feature, _MOST_LOG)) - _UNSAID, 0.0)
 
 
-def with_changes(images: Float[Tensor, "b rows columns"]) -> Float[Tensor, "all rows columns"]:
-    """Frames, then all of them under each small change."""
-    grey = [(images.clamp_min(0) * gain).clamp(0, 1) ** gamma for gain, gamma in _GAMMAS]
-    moved = [F.pad(images, (x, -x, y, -y)) for x, y in _SHIFTS_PX]
-    return torch.cat([images, *grey, *moved])
-
-
-def mm_of(feature: float) -> float:
-    """A feature in log mm as mm."""
-    return max(math.exp(min(feature, _MOST_LOG)) - _UNSAID_MM, 0.0)
+def _log_voxels(voxels: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
+    return (voxels.float() + _UNSAID).log()
 
 
 def _entropy(evidence: Float[Tensor, "b cells"]) -> Float[Tensor, "b"]:
@@ -210,54 +182,88 @@ def not_judged(why: str) -> Verdict:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """From quality features to verdicts, as learnt from frames whose pose is known. Made by `fit`."""
+    """From quality features to verdicts, as learnt from frames whose pose is known and from strangers. See `fit`."""
 
     features: tuple[str, ...]
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    weights: tuple[float, ...]  # of the features, centred and scaled, in the logarithm of the error
+    weights: tuple[float, ...]  # of the features, centred and scaled, in the logarithm of the error in voxels
     offset: float
-    scores: tuple[float, ...]  # sorted: true over expected errors of frames that the weights were not fitted to
+    scores: tuple[float, ...]  # sorted: true over expected errors of frames that weights were not fitted to
+    bound_score: float  # what 95 % of them are below, in each group of frames
     limits: dict[str, float]  # by feature, what one in twenty of a volume's own frames is beyond in one or more of them
+    own_weights: tuple[float, ...]  # in the log odds that a frame is the volume's own, as it is told, and no stranger:
+    own_offset: float  # of the features, and of the squares of those that are worse than usual
 
-    def expected_mm(self, features: Sequence[float]) -> float:
-        """The error to expect."""
-        rows = zip(features, self.centre, self.scale, self.weights, strict=True)
-        log_mm = self.offset + sum((value - centre) / scale * weight for value, centre, scale, weight in rows)
-        if math.isnan(log_mm):
-            return _MOST_MM
-        return math.exp(max(math.log(_FEWEST_MM), min(log_mm, math.log(_MOST_MM))))
+    def expected_voxels(self, features: Sequence[float]) -> float:
+        """The error to expect, NaN where features are none."""
+        weighed = sum(value * weight for value, weight in zip(self._unit(features), self.weights, strict=True))
+        return math.exp(_within(self.offset + weighed, _MOST_LOG))
 
-    def judge(self, features: Sequence[float]) -> Verdict:
-        """The verdict on a frame with these features."""
-        unlike = self._out_of_distribution(features)
+    def expected_mm(self, features: Sequence[float], spacing_mm: float) -> float:
+        """The error to expect, of voxels of a size."""
+        expected = self.expected_voxels(features) * spacing_mm
+        return _MOST_MM if math.isnan(expected) else max(_FEWEST_MM, min(expected, _MOST_MM))
+
+    def own(self, features: Sequence[float]) -> float:
+        """The probability that a frame is the volume's own, if every second one were; NaN where features are none."""
+        odds = self.own_offset + sum(self._told(self._unit(features)))
+        return 1 / (1 + math.exp(-_within(odds, _MOST_LOG)))
+
+    def judge(self, features: Sequence[float], spacing_mm: float) -> Verdict:
+        """The verdict on a frame with these features, in voxels of a size."""
+        unlike = self._out_of_distribution(features, spacing_mm)
         if unlike:
             return refused(unlike)
-        expected = self.expected_mm(features)
-        bound = expected * conformal_quantile(self.scores, COVERAGE)
-        share = bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
-        likely = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {share:.0%} sure"
-        return Verdict(expected, bound, share, True, share >= ENOUGH, "" if share >= ENOUGH else likely)
+        expected = self.expected_mm(features, spacing_mm)
+        bound = expected * self.bound_score
+        close = bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
+        sure = close * self.own(features)
+        reason = f"an error above {CLOSE_MM:g} mm is too likely: {expected:.1f} mm expected, {sure:.0%} sure"
+        if close >= ENOUGH:
+            reason = f"the frame may be of another place or size: {sure:.0%} sure"
+        return Verdict(expected, bound, sure, True, sure >= ENOUGH, "" if sure >= ENOUGH else reason)
 
-    def _out_of_distribution(self, features: Sequence[float]) -> str:
-        """Why the frame does not belong to the volume, by the feature that is farthest out; empty where it may."""
+    def _told(self, unit: Sequence[float]) -> list[float]:
+        """What each feature says of being the volume's own, in log odds."""
+        count = len(self.features)
+        bad = [max(value * WORSE.get(name, 0), 0) for name, value in zip(self.features, unit, strict=True)]
+        rows = zip(unit, self.own_weights[:count], bad, self.own_weights[count:], strict=True)
+        return [value * weight + worse**2 * squared for value, weight, worse, squared in rows]
+
+    def _unit(self, features: Sequence[float]) -> list[float]:
+        """Features in their usual spread; what lies farther out says no more."""
+        rows = zip(features, self.centre, self.scale, strict=True)
+        return [_within((value - centre) / scale, _FARTHEST) for value, centre, scale in rows]
+
+    def _out_of_distribution(self, features: Sequence[float], spacing_mm: float) -> str:
+        """Why the frame does not belong to the volume, by the feature that says so loudest; empty where it may."""
         places = {name: place for place, name in enumerate(self.features)}
         beyond = {}
         for name, limit in self.limits.items():
             value = features[places[name]]
             if not (value - limit) * WORSE[name] <= 0:  # so that what is not a number is beyond too
                 beyond[name] = abs(value - limit) / self.scale[places[name]]
+        if not beyond and self.own(features) < _STRANGE:
+            told = zip(self.features, self._told(self._unit(features)), strict=True)
+            beyond = {name: -odds for name, odds in told if name in WORSE}
         if not beyond:
             return ""
         worst = max(beyond, key=lambda name: math.inf if math.isnan(beyond[name]) else beyond[name])
-        return _reason(worst, features[places[worst]])
+        return _reason(worst, features[places[worst]], spacing_mm)
 
 
-def _reason(feature: str, value: float) -> str:
+def _within(value: float, most: float) -> float:
+    """A number, cut off where it is large; what is no number stays so."""
+    return value if math.isnan(value) else max(-most, min(value, most))
+
+
+def _reason(feature: str, value: float, spacing_mm: float) -> str:
     if math.isnan(value):
         return "nothing of the frame could be compared with the volume"
+    away_mm = voxels_of(value) * spacing_mm
     if feature == "residual":
-        return f"what the network found does not lie in a plane: {mm_of(value):.1f} mm off it"
+        return f"what the network found does not lie in a plane: {away_mm:.1f} mm off it"
     if feature == "mass":
         return "the network found little of the frame in this volume"
     if feature == "disagreement":
@@ -269,54 +275,100 @@ def _reason(feature: str, value: float) -> str:
     if feature == "stretch":
         return f"the frame would fit better with pixels of another size, by {math.exp(value) - _STRETCH:.0%}"
     if feature == "moved":
-        return f"the network found the frame {mm_of(value):.1f} mm from where its details fit"
-    if feature == "spread":
-        return f"the pose moves by {mm_of(value):.1f} mm when gain or place of the frame change a little"
+        return f"the network found the frame {away_mm:.1f} mm from where its details fit"
     return "the frame does not look like this volume at the pose found"
 
 
 def fit(
     names: Sequence[str],
     features: Float[np.ndarray, "n s"],
-    errors_mm: Float[np.ndarray, "n"],
+    errors: Float[np.ndarray, "n"],
     patients: Sequence[str],
+    strangers: Float[np.ndarray, "m s"] | None = None,
+    groups: Sequence[str] | None = None,
 ) -> ErrorModel:
-    """An error model from the quality features of frames, their true errors and whose they are.
+    """An error model from the quality features of frames, their true errors in voxels and whose they are.
 
-    One half of the patients gives the regression, the other the conformal scores and limits.
+    `strangers` are features of frames that are none of the volume's, or not as they are told. `groups` are kinds of
+    data, in each of which the bound is to hold; those of too few frames count with the others.
     """
-    good = np.isfinite(features).all(1) & np.isfinite(errors_mm)
-    first = good & in_first_half(patients)
-    second = good & ~in_first_half(patients)
-    if min(first.sum(), second.sum()) < LEAST_FRAMES // 2:
+    good = np.isfinite(features).all(1) & np.isfinite(errors)
+    folds = folds_of(patients)
+    if good.sum() < LEAST_FRAMES or len(set(folds[good])) < 2:
         raise ScopeRegError(
-            f"{first.sum()} and {second.sum()} frames of two halves of the patients are too few",
+            f"{good.sum()} frames of {len(set(patients))} patients are too few",
             where="calibration",
-            fix=f"use more patients or frames: at least {LEAST_FRAMES // 2} frames of each half",
+            fix=f"use more patients or frames: at least {LEAST_FRAMES} frames of several patients",
         )
-    log_mm = np.log(np.maximum(errors_mm, _LEAST_MM))
-    centre, scale = features[first].mean(0), np.maximum(features[first].std(0), 1e-6)
-    unit = (features - centre) / scale
-    offset = float(log_mm[first].mean())
-    gram = unit[first].T @ unit[first] + _RIDGE * np.eye(len(names))
-    weights = np.linalg.solve(gram, unit[first].T @ (log_mm[first] - offset))
-    scores = np.sort(errors_mm[second] / np.exp(unit[second] @ weights + offset))
+    features, errors, folds = features[good], errors[good], folds[good]
+    logs = np.log(np.maximum(errors, _LEAST_VOXELS))
+    centre, scale = features.mean(0), np.maximum(features.std(0), 1e-6)
+
+    def unit(rows: Float[np.ndarray, "n s"]) -> Float[np.ndarray, "n s"]:
+        return ((rows - centre) / scale).clip(-_FARTHEST, _FARTHEST)
+
+    expected = np.empty(len(features))
+    for fold in range(_FOLDS):
+        weights, offset = _regression(unit(features[folds != fold]), logs[folds != fold])
+        expected[folds == fold] = np.exp(unit(features[folds == fold]) @ weights + offset)
+    weights, offset = _regression(unit(features), logs)
+    scores = errors / expected
+    kinds = np.array(groups if groups is not None else [""] * len(good))[good]
+    parts = [scores[kinds == kind] for kind in sorted(set(kinds)) if (kinds == kind).sum() >= LEAST_FRAMES]
+    own_weights, own_offset = np.zeros(2 * len(names)), _MOST_LOG
+    if strangers is not None:
+        way = np.array([float(WORSE.get(name, 0)) for name in names])
+        right, strange = features[errors <= _RIGHT_VOXELS], strangers[np.isfinite(strangers).all(1)]
+        own_weights, own_offset = _told_apart(*(_with_squares(unit(rows), way) for rows in (right, strange)))
     return ErrorModel(
         tuple(names),
         _short(centre),
         _short(scale),
         _short(weights),
         _short([offset])[0],
-        _short(_thinned(scores)),
-        _limits(names, features[first], features[second]),
+        _short(_thinned(np.sort(scores))),
+        max(conformal_quantile(part.tolist(), COVERAGE) for part in (*parts, scores)),
+        _limits(names, features),
+        _short(own_weights),
+        _short([own_offset])[0],
     )
 
 
-def in_first_half(patients: Sequence[str]) -> Bool[np.ndarray, "n"]:
-    """Which rows belong to one half of the patients: drawn by their names, so that a patient stays in a half."""
+def _regression(unit: Float[np.ndarray, "n s"], logs: Float[np.ndarray, "n"]) -> tuple[Float[np.ndarray, "s"], float]:
+    """Weights and offset of a ridge regression."""
+    offset = float(logs.mean())
+    return np.linalg.solve(unit.T @ unit + _RIDGE * np.eye(unit.shape[1]), unit.T @ (logs - offset)), offset
+
+
+def _with_squares(unit: Float[np.ndarray, "n s"], way: Float[np.ndarray, "s"]) -> Float[np.ndarray, "n t"]:
+    """Features, and the squares of those that are worse than usual: a good one never speaks against a frame."""
+    return np.concatenate([unit, (unit * way).clip(0, None) ** 2], 1)
+
+
+def _told_apart(
+    own: Float[np.ndarray, "n s"], strange: Float[np.ndarray, "m s"]
+) -> tuple[Float[np.ndarray, "s"], float]:
+    """Weights and offset of a logistic regression, as if there were as many of both."""
+    rows = np.concatenate([own, strange])
+    rows = np.concatenate([rows, np.ones((len(rows), 1))], 1)
+    truth = np.repeat([1.0, 0.0], [len(own), len(strange)])
+    share = np.repeat([0.5 / max(len(own), 1), 0.5 / max(len(strange), 1)], [len(own), len(strange)]) * len(rows)
+    held = _HELD * np.eye(rows.shape[1])
+    held[-1, -1] = 0
+    found = np.zeros(rows.shape[1])
+    for _ in range(_NEWTON):
+        likely = 1 / (1 + np.exp(-(rows @ found).clip(-_MOST_LOG, _MOST_LOG)))
+        slope = rows.T @ (share * (truth - likely)) - held @ found
+        curve = (rows * (share * likely * (1 - likely))[:, None]).T @ rows + held + 1e-9 * np.eye(rows.shape[1])
+        found = found + np.linalg.solve(curve, slope)
+    return found[:-1], float(found[-1])
+
+
+def folds_of(patients: Sequence[str]) -> Int64[np.ndarray, "n"]:
+    """A fold for each row, drawn by the names of patients, so that a patient stays in a fold."""
     order = sorted(set(patients), key=lambda name: hashlib.sha256(name.encode()).digest())
-    chosen = set(order[::2])
-    return np.array([patient in chosen for patient in patients], dtype=bool)
+    fold = {name: place % _FOLDS for place, name in enumerate(order)}
+    return np.array([fold[patient] for patient in patients], dtype=np.int64)
 
 
 def conformal_quantile(scores: Sequence[float], coverage: float) -> float:
@@ -325,16 +377,14 @@ def conformal_quantile(scores: Sequence[float], coverage: float) -> float:
     return sorted(scores)[min(rank, len(scores)) - 1]
 
 
-def _limits(
-    names: Sequence[str], usual: Float[np.ndarray, "n s"], held_out: Float[np.ndarray, "m s"]
-) -> dict[str, float]:
-    """Limits of the features, all as far out of their usual range: together they flag one in twenty held-out frames."""
+def _limits(names: Sequence[str], features: Float[np.ndarray, "n s"]) -> dict[str, float]:
+    """Limits of the features, all as far out of their usual range: together they flag one in twenty frames."""
     watched = [place for place, name in enumerate(names) if name in WORSE]
     way = np.array([WORSE[names[place]] for place in watched])
-    bad = usual[:, watched] * way
+    bad = features[:, watched] * way
     middle = np.median(bad, 0)
     reach = np.maximum(np.quantile(bad, 1 - _TAIL, axis=0) - middle, 1e-6)  # tails differ, so each its own
-    farthest = ((held_out[:, watched] * way - middle) / reach).max(1)
+    farthest = ((bad - middle) / reach).max(1)
     limit = conformal_quantile([float(far) for far in farthest], 1 - FALSE_ALARMS)
     return dict(zip((names[place] for place in watched), _short((middle + limit * reach) * way), strict=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,13 +13,15 @@ from scopereg.devices import full_precision
 from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, moved, solve_positive
 from scopereg.networks.anywhere import alike
-from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume, Normal
+from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
+_DAMPING = 0.01  # share of the curvature
+_STRETCHES = (3, 3, 3)  # steps at each stride, coarse to fine, of a pose with the size of the pixels
+_LARGEST, _SMALLER = 0.12, 0.05  # a step in that size, alone and of several
 _LEAST_INSIDE = 0.3  # share of what a frame's features weigh that must lie in the volume to be alike at all
-_LARGEST = 0.12  # step in the size of pixels
 
 
 class Stretched(NamedTuple):
@@ -48,7 +51,7 @@ class PreparedFine:
         return self.stage.settle(frames, self.encoded, start)
 
     @torch.inference_mode()
-    def features(self, frames: FineFrame, poses: VoxelPoses, spacing_mm: float) -> Float[Tensor, "b 4"]:
+    def features(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 4"]:
         """What tells how good poses are, see `confidence.FINE_FEATURES`.
 
         How far features of frame and volume are apart; how surely they tell the pose; how alike the frame is to this
@@ -56,20 +59,29 @@ class PreparedFine:
         """
         frame = frames.levels[FINEST]
         with full_precision(poses.rotation.device):
-            at, step = self._with_stretch(FINEST, frames, poses)
-            steady = at.matrix + _STEADY * torch.eye(8, device=at.matrix.device)
-            variance = inverse_positive(steady[:, :6, :6]).diagonal(dim1=1, dim2=2).sum(1)
-            variance = variance * at.residual / len(frame.points)
-            stretch = (step[:, 6:].abs().amax(1) / frame.lever).clamp_max(1.0)
+            at = self.stage.normal(FINEST, frame, self.encoded.levels[FINEST], poses)
+            steady = at.matrix + _STEADY * torch.eye(6, device=at.matrix.device)
+            variance = inverse_positive(steady).diagonal(dim1=1, dim2=2).sum(1) * at.residual / len(frame.points)
+            stretch = self.stretch(frames, poses)
         return torch.stack(
             [
                 at.residual.clamp_min(_LEAST).log(),
-                (variance.clamp_min(_LEAST).sqrt() * spacing_mm).log(),
+                variance.clamp_min(_LEAST).log() / 2,
                 alike(frames.far, self.encoded.far, poses)[:, 0],
-                (stretch + _UNSAID).log(),
+                ((stretch - 1).abs().amax(1) + _UNSAID).log(),
             ],
             1,
         )
+
+    @torch.inference_mode()
+    def stretch(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 2"]:
+        """How many times as wide and as high pixels would fit best, sought together with the pose from these poses."""
+        sizes = torch.ones(len(poses.rotation), 2, device=poses.rotation.device)
+        for level, steps in enumerate(_STRETCHES):
+            for _ in range(steps):
+                poses, factors = self._stretched(level, frames, poses, sizes, _SMALLER)
+                sizes = sizes * factors
+        return sizes
 
     @torch.inference_mode()
     def likeness(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b"]:
@@ -86,16 +98,20 @@ class PreparedFine:
     @torch.inference_mode()
     def stretched(self, frames: FineFrame, poses: VoxelPoses, *, coarsely: bool = False) -> Stretched:
         """One step in the pose and the size of pixels together, from poses where the features agree."""
-        with full_precision(poses.rotation.device):
-            _, step = self._with_stretch(FINEST - coarsely, frames, poses)
-        factors = 1 - (step[:, 6:] / frames.lever).clamp(-_LARGEST, _LARGEST)
-        return Stretched(moved(poses, -step[:, :6], frames.lever), factors)
+        sizes = torch.ones(len(poses.rotation), 2, device=self.device)
+        with full_precision(self.device):
+            return self._stretched(FINEST - coarsely, frames, poses, sizes, _LARGEST)
 
-    def _with_stretch(self, level: int, frames: FineFrame, poses: VoxelPoses) -> tuple[Normal, Float[Tensor, "b 8"]]:
-        """The equations of a step with two stretches, and their solution."""
-        at = self.stage.normal(level, frames.levels[level], self.encoded.levels[level], poses, stretched=True)
-        steady = at.matrix + _STEADY * torch.eye(8, device=at.matrix.device)
-        return at, solve_positive(steady, at.slope)
+    def _stretched(
+        self, level: int, frames: FineFrame, poses: VoxelPoses, sizes: Float[Tensor, "b 2"], largest: float
+    ) -> Stretched:
+        """A step from pixels that are so many times as large as they are told to be."""
+        sized = VoxelPoses(poses.rotation * F.pad(sizes, (0, 1), value=1.0).unsqueeze(1), poses.translation)
+        at = self.stage.normal(level, frames.levels[level], self.encoded.levels[level], sized, stretched=True)
+        damping = _DAMPING * at.matrix.diagonal(dim1=1, dim2=2) + _STEADY
+        step = -solve_positive(at.matrix + torch.diag_embed(damping), at.slope)
+        factors = 1 + (step[:, 6:] / frames.lever).clamp(-largest, largest)
+        return Stretched(moved(poses, step[:, :6], frames.lever), factors)
 
     @property
     def device(self) -> torch.device:

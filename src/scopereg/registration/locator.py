@@ -39,7 +39,6 @@ class Locator:
         method: str | Registrar | Method = DEFAULT,
         *,
         refine: bool = False,
-        agreement: bool = False,
         wide: bool = False,
         fallback: bool = False,
         seconds: float | None = None,
@@ -48,7 +47,7 @@ class Locator:
         """See `method.create`."""
         check_content(volume)
         self.volume = volume
-        how = {"wide": wide, "refine": refine, "agreement": agreement, "fallback": fallback}
+        how = {"wide": wide, "refine": refine, "fallback": fallback}
         unit = replace(volume, array=unit_range(volume.array))
         with timed(f"opened {getattr(method, 'name', method)}"):
             self.method = create(method, device, **how, seconds=seconds)

@@ -204,25 +204,23 @@ def create(
     *,
     wide: bool = False,
     refine: bool = False,
-    agreement: bool = False,
     fallback: bool = False,
     seconds: float | None = None,
 ) -> Method:
     """A method by its name or of a network; `wide`, `refine` and `fallback` say the same as in the name.
 
-    `agreement` is for networks: they locate each frame under small changes too, for a surer verdict. After `seconds` of
-    a frame a fallback begins nothing new.
+    After `seconds` of a frame a fallback begins nothing new.
     """
     if isinstance(method, str | Path):
         name = parse(str(method)).also(wide=wide, refine=refine, fallback=fallback)
-        made, fallback = _first(name, device, agreement), name.falls_back
+        made, fallback = _first(name, device), name.falls_back
         for step in name.steps:
             go_on = _step_of(step)
             assert go_on is not None, step
             made = made if step == FALLBACK else go_on(made, device)
     else:
         if isinstance(method, Registrar):
-            method = NetworkMethod(method, agreement=agreement, wide=wide)
+            method = NetworkMethod(method, wide=wide)
         elif wide:
             raise _no_wide_search(method.name)
         made = RefinedMethod(method, device) if refine else method
@@ -260,10 +258,10 @@ def _step_of(text: str) -> MakeStep | None:
     return _STEPS.get(text)
 
 
-def _first(name: MethodName, device: str, agreement: bool) -> Method:
+def _first(name: MethodName, device: str) -> Method:
     if name.first not in _FIRSTS:
         model = models.load(name.first, device)
-        return NetworkMethod(model, passes=name.passes, agreement=agreement, wide=name.wide)
+        return NetworkMethod(model, passes=name.passes, wide=name.wide)
     if name.wide:
         raise _no_wide_search(name.first)
     return _FIRSTS[name.first](device)

@@ -88,7 +88,6 @@ class Registrar:
         volume: Volume,
         *,
         frame: Frame | FieldOfView | None = None,
-        agreement: bool = False,
         recorded: bool = True,
     ) -> Session:
         """All that depends on the volume alone, computed once: `session.register(frame)` then does the rest.
@@ -97,15 +96,14 @@ class Registrar:
         for such frames, whatever its voxels are; the session is of its middle where it is larger than what the network
         is given at once. Without it the volume's own grid is taken. It must be isotropic then, and
         `volume.resampled(spacing_mm)` makes it so. Values within [0, 1] are taken as they are, others are scaled by
-        their 1st and 99th percentiles. With `agreement` each frame is also located under four small changes, five
-        times the work, and how far its pose moves enters the verdict on it. For a frame or two it is not worth its
+        their 1st and 99th percentiles. For a frame or two it is not worth its
         while to have the work `recorded` on a GPU.
         """
         if frame is not None:
             field = FieldOfView.of(frame) if isinstance(frame, Frame) else frame
             unit = replace(volume, array=unit_range(volume.array))
             volume = on_grid(self, unit, field).first_look
-        return Session(self, volume, agreement=agreement, recorded=recorded)
+        return Session(self, volume, recorded=recorded)
 
     def register(self, frame: Frame, volume: Volume) -> Result:
         """Find `ImageToVolume` of a frame in a volume, from anywhere within the range that the model was trained for.

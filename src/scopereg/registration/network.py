@@ -39,17 +39,13 @@ _FEW = 4  # windows: decoding more than that from every start takes longer than 
 class NetworkMethod:
     """A network with its weights. With several passes nobody knows what its verdicts are worth: it gives none."""
 
-    def __init__(self, model: Registrar, *, passes: int = 1, wide: bool = False, agreement: bool = False) -> None:
-        if wide and agreement:
-            raise ScopeRegError("it is asked for with agreement=", where="wide=", fix="leave one of them out")
+    def __init__(self, model: Registrar, *, passes: int = 1, wide: bool = False) -> None:
         self.model = model if passes == 1 else replace(model, calibration=None)
-        self.passes, self.wide, self.agreement = passes, wide, agreement
+        self.passes, self.wide = passes, wide
         self.name = model.name + (" wide" if wide else "") + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
         if wide:
             self.facts["wide"] = str(WideOptions())
-        if agreement:
-            self.facts["agreement"] = True
         if self.model.calibration is not None:
             self.facts["calibration"] = self.model.calibration.made_on
         if model.bases:
@@ -70,7 +66,7 @@ class PreparedNetwork(Prepared):
         self.precise = self.model.fine is not None
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
-        self._volumes = PreparedVolumes(self.model, volume, agreement=method.agreement)
+        self._volumes = PreparedVolumes(self.model, volume)
         words: list[str] = []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
@@ -217,13 +213,13 @@ def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:
 class PreparedVolume:
     """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere."""
 
-    def __init__(self, model: Registrar, gridded: Gridded, *, agreement: bool = False) -> None:
+    def __init__(self, model: Registrar, gridded: Gridded) -> None:
         self.model, self.volume, self.note = model, gridded.volume, gridded.note
         self.window = gridded.first_look
-        self.session: Session = model.prepare(self.window, agreement=agreement)
+        self.session: Session = model.prepare(self.window)
         encoded = self.session.prepared if self.whole else None
         shape = None if gridded.window is None else self.window.shape
-        self.windows: Windows = Windows(model, self.volume, shape=shape, agreement=agreement, encoded=encoded)
+        self.windows: Windows = Windows(model, self.volume, shape=shape, encoded=encoded)
 
     @property
     def whole(self) -> bool:
@@ -242,8 +238,8 @@ class PreparedVolumes:
     A network of one voxel size needs the volume prepared only once. Threads may share it.
     """
 
-    def __init__(self, model: Registrar, volume: Volume, *, agreement: bool = False) -> None:
-        self._model, self._volume, self._agreement = model, volume, agreement
+    def __init__(self, model: Registrar, volume: Volume) -> None:
+        self._model, self._volume = model, volume
         self._made: OrderedDict[WorkingGrid | None, PreparedVolume] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -258,7 +254,7 @@ class PreparedVolumes:
         with self._lock:  # a thread that comes second waits for what the first prepares
             if key not in self._made:
                 gridded = on_grid(self._model, self._volume, field)
-                self._made[key] = PreparedVolume(self._model, gridded, agreement=self._agreement)
+                self._made[key] = PreparedVolume(self._model, gridded)
             self._made.move_to_end(key)
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back

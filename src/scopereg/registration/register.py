@@ -85,7 +85,6 @@ def register(
     refine: bool | None = None,
     fallback: bool | None = None,
     seconds: float | None = None,
-    agreement: bool = False,
     wide: bool = False,
     device: str = "auto",
 ) -> Result:
@@ -99,13 +98,13 @@ def register(
     simpleitk-ncc, elastix, or identity: no search. These last are refined where `refine=True` asks for it. A name with
     `+` says itself what follows, such as `universal+refine+fallback`, see `registration.method`. `start` is a pose, a
     file with one, or "tracker", the place that the frame's own file gives it; by default the middle of the volume. With
-    `agreement` a network also locates the frame under small changes, for a surer verdict; with `wide` it looks from
-    several starts to begin with. For many frames in one volume make a `Locator`, which does no more than it is told.
+    `wide` a network looks from several starts to begin with. For many frames in one volume make a `Locator`, which does
+    no more than it is told.
     """
     frame = frame if isinstance(frame, Frame) else read_frame(frame)
     volume = volume if isinstance(volume, Volume) else read_volume(volume)
     name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
-    locator = Locator(volume, name, agreement=agreement, wide=wide, seconds=seconds, device=device)
+    locator = Locator(volume, name, wide=wide, seconds=seconds, device=device)
     begin = Start.read(start).of(frame, volume)
     result = with_hints(locator, frame, locator.locate(frame, begin), begin)
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)

@@ -88,15 +88,14 @@ class Windows:
         volume: Volume,
         *,
         shape: tuple[int, int, int] | None = None,
-        agreement: bool = False,
         encoded: EncodedVolume | None = None,
     ) -> None:
-        """The volume is isotropic, with values in [0, 1]; with `agreement` see `Registrar.prepare`.
+        """The volume is isotropic, with values in [0, 1].
 
         Windows have `shape` (D, H, W), or what the facts of the model say, see `window_shape`. `encoded` is the volume
         as the network prepared it, where somebody has that already.
         """
-        self.model, self.volume, self.agreement = model, volume.to(model.device), agreement
+        self.model, self.volume = model, volume.to(model.device)
         self._given = encoded
         self.shape = shape or window_shape(model, volume)
         # What tells the size of a frame that the network is given.
@@ -129,7 +128,7 @@ class Windows:
         where = pose_to_voxels(start, grid, self.volume)
         window = seen_from(self.volume, *where, self.shape)
         try:
-            with self.model.prepare(window, agreement=self.agreement, recorded=False) as session:
+            with self.model.prepare(window, recorded=False) as session:
                 found = session.register(frame)
         except ScopeRegError as error:
             raise RegistrationError(

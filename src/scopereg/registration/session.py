@@ -23,7 +23,7 @@ from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import EncodedVolume
 from scopereg.ops.replay import Piped
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
-from scopereg.registration.confidence import QualityFeatures, at_pose, features_of, with_changes
+from scopereg.registration.confidence import QualityFeatures, at_pose, features_of
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import similarity_at
 from scopereg.registration.result import Result, apart_mm
@@ -46,7 +46,7 @@ class HostPoses(NamedTuple):
     residual: Tensor  # (B,), voxels from the plane that was fitted, root mean square; NaN where nothing is fitted
     similarity: Tensor  # (B,), correlation with the volume where both have a picture
     evidence: Tensor  # (B, H', W'), how much each cell says; empty where the network tells none
-    features: Tensor  # (B, 5 or 6), those of `confidence.features_of`; (B, 0) where nobody asked for them
+    features: Tensor  # those of `confidence.features_of`; (B, 0) where nobody asked for them
 
 
 class Session:
@@ -61,7 +61,6 @@ class Session:
         registrar: Registrar,
         volume: Volume,
         *,
-        agreement: bool = False,
         recorded: bool = True,
         encoded: bool = True,
     ) -> None:
@@ -73,7 +72,7 @@ class Session:
         begin = time.perf_counter()
         self.volume = volume
         self.spacing_mm = volume.isotropic_spacing_mm
-        self.registrar, self.agreement = registrar, agreement
+        self.registrar = registrar
         self._reference = unit_range(volume.array).to(registrar.device)
         streaming = registrar.streaming
         self.prepared: EncodedVolume | None = None  # the volume as encoded, of networks that stream
@@ -92,7 +91,7 @@ class Session:
             self.fine = PreparedFine(registrar.fine, self._reference)
         # Other networks may draw random numbers or wait for the GPU.
         self._recorded = recorded and streaming is not None
-        self._names = features_of(agreement=True, fine=registrar.fine is not None)
+        self._names = features_of(registrar.fine is not None)
         self._pipe = Piped(self._find, registrar.device)
         self._examined = Piped(self._find_features, registrar.device)
         self._quality: QualityFeatures | None = None
@@ -197,7 +196,7 @@ class Session:
         """Where an image (H, W) on the device, with the mask of what counts, is found from each start (N, ...)."""
         found = self._locate_from(image, *begin, passes)
         images = image.expand(len(begin.rotation), -1, -1)
-        judged = self.registrar.calibration is not None and not self.agreement
+        judged = self.registrar.calibration is not None
         masks = mask.expand(len(images), -1, -1)
         read, finely = self._finely(image[None], found)
         features = torch.empty(len(images), 0)
@@ -273,7 +272,7 @@ class Session:
             fine = self.fine
             if fine is None and self.registrar.fine is not None:  # a session that judges alone needs it too
                 fine = PreparedFine(self.registrar.fine, self._reference)
-            self._quality = QualityFeatures(self._reference, self.spacing_mm, fine)
+            self._quality = QualityFeatures(self._reference, fine)
         return self._quality
 
     def _unpack(self, packed: Tensor, features: Tensor) -> HostPoses:
@@ -294,13 +293,10 @@ class Session:
         """As `_find`, and the quality features (B, S)."""
         assert self._quality is not None
         images = images * masks
-        every, count = with_changes(images) if self.agreement else images, len(images)
-        found = self._locate(every)
-        own = found._replace(**{name: value[:count] for name, value in found._asdict().items()})
-        read, finely = self._finely(every, found)
-        poses = VoxelPoses(*(part[:count] for part in finely or _poses_of(found)))
-        features = self._quality.of(images, found, masks, finely, None if read is None else read.first(count))
-        return self._pack(images, own, poses), features
+        found = self._locate(images)
+        read, finely = self._finely(images, found)
+        features = self._quality.of(images, found, masks, finely, read)
+        return self._pack(images, found, finely or _poses_of(found)), features
 
     def _finely(self, images: Tensor, found: Any) -> tuple[FineFrame | None, VoxelPoses | None]:
         """Images, or one for all, as the fine stage reads them, and where it brings what the network found."""
@@ -347,7 +343,7 @@ class Session:
             return told
         if not known.knows(stage):
             return told if told.belongs is False else told.without_verdict()
-        return replace(told, **vars(known.judge(stage, numbers, *where, agreement=self.agreement)))
+        return replace(told, **vars(known.judge(stage, numbers, self.spacing_mm, *where)))
 
 
 def _poses_of(found: Any) -> VoxelPoses:
