@@ -24,7 +24,15 @@ from scopereg.images import Volume
 from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
 from scopereg.networks import export as export_file
-from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export
+from scopereg.networks.export import (
+    Model,
+    WithFineStage,
+    compare,
+    export_network,
+    open_model,
+    open_network,
+    read_export,
+)
 from scopereg.networks.weights import (
     fine_beside,
     load_fine_stage,
@@ -224,8 +232,12 @@ def test_a_model_of_the_package_goes_by_its_name() -> None:
     assert facts["name"] == "universal"
     with weights_file("universal") as path:
         assert facts["weights_sha256"] == weights_sha256(read_stored(path).tensors)
-        same = load_network(path).state_dict()
-    assert all(torch.equal(value, same[key]) for key, value in network.state_dict().items())
+        parts = {"network": load_network(path), "stage": load_fine_stage(path)}
+    assert isinstance(network, WithFineStage)
+    for name, part in parts.items():
+        assert part is not None
+        own = getattr(network, name).state_dict()
+        assert all(torch.equal(value, own[key]) for key, value in part.state_dict().items())
 
 
 def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:

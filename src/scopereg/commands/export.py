@@ -62,7 +62,7 @@ def run(options: ExportOptions) -> int:
     network, facts = open_network(options.model)
     depth, height, width = options.shape or facts.get("shape") or PUBLISHED_SHAPE
     shape = (depth, height, width)
-    takes = ": one to three minutes" if path.suffix == ".onnx" else ""
+    takes = ": some minutes" if path.suffix == ".onnx" else ""
     say(f"exporting {options.model} for volumes of {' x '.join(map(str, shape))}{takes}")
     with atomic_path(path) as temporary:
         agreement = _write(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)}, options.seed)

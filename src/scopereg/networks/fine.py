@@ -207,7 +207,7 @@ class FineStage(nn.Module):
                 _LONGEST * volume.stride,
             )
             poses = (frame.vectors, frame.weights, frame.points, rotation, translation)
-            rotation, translation = descent.descend(table, *poses, rule)
+            rotation, translation, _ = descent.descend(table, *poses, rule)
         return VoxelPoses(rotation, translation)
 
     def normal(

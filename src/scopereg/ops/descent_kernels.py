@@ -31,23 +31,31 @@ def descend(
     sharpness: Any,
     lever: Any,
     longest: Any,
+    largest: Any,
     rotation: Any,
     translation: Any,
+    sizes: Any,
 ) -> None:
-    """Frames `first` to `last`, `each` in a row for each volume; their poses are changed in place."""
-    sample = np.empty(table.shape[2], np.float32)
-    matrix, slope = np.empty((6, 6)), np.empty(6)
+    """Frames `first` to `last`, `each` in a row for each volume; poses and sizes are changed in place."""
+    sample, unknowns = np.empty(table.shape[2], np.float32), len(damping)
+    matrix, slope, sized = np.empty((unknowns, unknowns)), np.empty(unknowns), np.empty((3, 3))
     for frame in range(first, last):
         for _ in range(steps):
+            for i in range(3):
+                sized[i, 0] = rotation[frame, i, 0] * sizes[frame, 0]
+                sized[i, 1] = rotation[frame, i, 1] * sizes[frame, 1]
+                sized[i, 2] = rotation[frame, i, 2]
             matrix[:], slope[:] = 0.0, 0.0
             _gather(
                 *(table[frame // each], shape, start, stride, vectors[frame], weights[frame], points),
-                *(sharpness, lever, rotation[frame], translation[frame], sample, matrix, slope),
+                *(sharpness, lever, sized, translation[frame], sample, matrix, slope),
             )
-            for i in range(6):
+            for i in range(unknowns):
                 matrix[i, i] += matrix[i, i] * damping[i] + floor[i]
             _solve(matrix, slope)
-            _move(slope, lever, longest, rotation[frame], translation[frame])
+            _move(slope[:6], lever, longest, rotation[frame], translation[frame])
+            for i in range(6, unknowns):
+                sizes[frame, i - 6] *= 1 - max(-largest, min(slope[i] / lever, largest))
 
 
 @compiled(fastmath=_FREELY)
@@ -70,7 +78,8 @@ def _gather(
     """The equations of a step of one frame: mean over its points."""
     count, channels = vectors.shape
     depth, height, width = shape
-    among, turned, pushed = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 6))
+    among, turned, pushed = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 8))
+    unknowns = len(slope)
     along, own = np.empty(3), np.empty(3)
     for n in range(count):
         if weights[n] == 0:
@@ -118,7 +127,10 @@ def _gather(
             pushed[i, 3] = y * pushed[i, 2]
             pushed[i, 4] = -x * pushed[i, 2]
             pushed[i, 5] = x * pushed[i, 1] - y * pushed[i, 0]
-        for j in range(6):
+            # A stretch moves it along its own axis.
+            pushed[i, 6] = x * pushed[i, 0]
+            pushed[i, 7] = y * pushed[i, 1]
+        for j in range(unknowns):
             matrix[0, j] += weight * pushed[0, j]
             matrix[1, j] += weight * pushed[1, j]
             matrix[2, j] += weight * pushed[2, j]
@@ -131,6 +143,12 @@ def _gather(
         slope[3] += weight * y * own[2]
         slope[4] -= weight * x * own[2]
         slope[5] += weight * (x * own[1] - y * own[0])
+        if unknowns > 6:
+            for j in range(unknowns):
+                matrix[6, j] += weight * x * pushed[0, j]
+                matrix[7, j] += weight * y * pushed[1, j]
+            slope[6] += weight * x * own[0]
+            slope[7] += weight * y * own[1]
     matrix /= count
     slope /= count
 
@@ -182,15 +200,16 @@ def _products(sample: Any, channels: Any, among: Any, along: Any) -> None:
 @compiled()
 def _solve(matrix: Any, right: Any) -> None:
     """Gauss and Jordan's elimination of a positive definite matrix, which needs no pivoting; `right` becomes x."""
-    for k in range(6):
+    count = len(right)
+    for k in range(count):
         pivot = matrix[k, k]
-        for j in range(6):
+        for j in range(count):
             matrix[k, j] /= pivot
         right[k] /= pivot
-        for i in range(6):
+        for i in range(count):
             if i != k:
                 factor = matrix[i, k]
-                for j in range(6):
+                for j in range(count):
                     matrix[i, j] -= factor * matrix[k, j]
                 right[i] -= factor * right[k]
 
