@@ -16,27 +16,28 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from scopereg.evaluation.reliability import calibration_curve, kept_curve
+from scopereg.evaluation.reliability import calibration_curve, doubt_of, kept_curve
 
 ROOT = Path(__file__).parents[1]
 FRAMES = ROOT / "benchmarks" / "confidence-frames.csv"
 OUT = ROOT / "docs" / "images" / "confidence.png"
-COLOURS = ("#1f5fa8", "#c0392b", "#1e8449", "#e08e0b", "#6c3483", "#555555")
+COLOURS = ("#1f5fa8", "#c0392b", "#1e8449", "#e08e0b", "#6c3483", "#555555", "#17a2a2", "#a0522d")
 CLOSE_MM = 3.0
 
 Array = npt.NDArray[np.float64]
 
 
 def read() -> dict[str, tuple[Array, Array, Array]]:
-    """Errors, expected errors and confidences of own frames by set, as the networks left them."""
+    """Errors, doubts and confidences of own frames by set, as `register` leaves them."""
     with FRAMES.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["kind"] == "own" and row["stage"] == "network"]
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "own" and row["stage"] == "refined"]
     names = ("error_mm", "expected_mm", "confidence")
     found = {}
     for name in dict.fromkeys(row["set"] for row in rows):
         own = [row for row in rows if row["set"] == name]
-        error, expected, sure = (np.array([float(row[column]) for row in own]) for column in names)
-        found[name] = error, expected, sure
+        error, expected, sure = (np.array([float(row[column] or "nan") for row in own]) for column in names)
+        sure = np.nan_to_num(sure)  # of frames that were refused
+        found[name] = error, doubt_of(expected, sure), sure
     return found
 
 
@@ -54,8 +55,8 @@ def draw_calibration(axes: Axes, sets: dict[str, tuple[Array, Array, Array]]) ->
 
 def draw_kept(axes: Axes, sets: dict[str, tuple[Array, Array, Array]]) -> None:
     """Mean error of the frames with the least expected errors."""
-    for colour, (name, (error, expected, _)) in zip(COLOURS, sets.items(), strict=False):
-        axes.plot(*kept_curve(error, expected), color=colour, label=name)
+    for colour, (name, (error, doubt, _)) in zip(COLOURS, sets.items(), strict=False):
+        axes.plot(*kept_curve(error, doubt), color=colour, label=name)
     axes.set(xlim=(0, 1.0), ylim=(0, None))
     axes.set_xlabel("share of frames kept, the surest first")
     axes.set_ylabel("mean error of those (mm)")

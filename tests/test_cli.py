@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pkgutil
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from scopereg import __version__, commands
 from scopereg.cli import VERBS, main, parse
+from scopereg.commands import evaluate
 from scopereg.commands.demo import DemoOptions
 from scopereg.commands.groups import GROUPS, groups_of
 from scopereg.commands.train import TrainOptions
@@ -96,6 +99,47 @@ def test_a_file_in_the_place_of_a_verb_is_registered_by_the_next_try(
     Path("frame.dcm").touch()
     assert main(["frame.dcm", "volume.nii.gz"]) == 2
     assert "write scopereg register frame.dcm volume.nii.gz" in capsys.readouterr().err
+
+
+def test_help_before_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "data", "check"]) == 0
+    assert capsys.readouterr().out.startswith("usage: scopereg data check PATH")
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["register", "a.png", "b.nii", "-opose.tfm"], "write -o pose.tfm"),
+        (["convert", "a.dcm", "a.nrrd"], "write scopereg convert INPUT; what is written is named by -o a.nrrd"),
+        (["register", "a.png", "b.nii", "pose.tfm", "-o", "x.tfm"], "write scopereg register FRAME VOLUME\n"),
+        (["demo", "--anatomy", "liver"], "error: --anatomy: unknown anatomy 'liver'"),
+        (["evaluate", "volumes"], "of your own volumes: folder, and --data volumes"),
+    ],
+)
+def test_what_was_meant_is_told(
+    words: list[str], fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "volumes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert fix in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("magnitudes", [(10.0,), (10.0, 20.0)])
+def test_the_table_of_an_evaluation_splits_no_word_at_sixty_columns(magnitudes: tuple[float, ...]) -> None:
+    rows = [
+        {"protocol": "honest", "magnitude": magnitude, "method": method, "frames": 376, "lost": 0, "mean_mm": 8.05}
+        | {"p95_mm": 9.79, "max_mm": 19.86, "within": 1.0, "ok": 0.95, "time_ms": 2705.0}
+        for magnitude in magnitudes
+        for method in ("identity", "universal")
+    ]
+    written = io.StringIO()
+    Console(file=written, width=60).print(evaluate._table(rows, "echo"))
+    said = written.getvalue()
+    assert max(map(len, said.splitlines())) <= 60
+    assert said.split().count("honest") == 2 * len(magnitudes)
+    assert said.split().count("universal") == len(magnitudes)
+    assert "pm 10" in said or len(magnitudes) > 1
 
 
 def test_groups_name_options_that_there_are() -> None:

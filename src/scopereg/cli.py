@@ -80,7 +80,9 @@ def _dispatch(words: list[str]) -> int:
     if words[:1] in (["--version"], ["-V"]):
         print(f"scopereg {__version__}")
         return 0
-    if not words or words[0] in ("-h", "--help", "help"):
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [*words[1:], "--help"]
+    if not words or words[0] in (*_HELP, "help"):
         print(_overview())
         return 0
     name, rest = _find_verb(words)

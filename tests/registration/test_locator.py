@@ -59,6 +59,24 @@ def test_together_or_alone_the_poses_are_the_same(located: Locator, case: Case) 
         assert case.error_mm(row, found.pose) < 4
 
 
+def test_what_is_odd_about_the_images_is_told(case: Case) -> None:
+    """A mask in the place of the volume, and pixels in cm."""
+    mask = replace(case.volume, array=(case.volume.array > 0.3).float())
+    assert Locator(mask, "start").notes == ("the volume holds 2 grey values alone: is it a mask?",)
+    plain = Locator(case.volume, "start")
+    assert plain.notes == ()
+    assert plain.locate(case.frames[0]).notes == ()
+    width, height = (size / 10 for size in case.frames[0].extent_mm)
+    (note,) = plain.locate(replace(case.frames[0], spacing_mm=case.frames[0].spacing_mm[0] / 10)).notes
+    assert note.startswith(f"the frame measures {width:.3g} x {height:.3g} mm, the volume up to 78 mm")
+
+
+def test_an_array_is_no_image_without_its_spacing(case: Case) -> None:
+    with pytest.raises(ScopeRegError, match="got ndarray") as caught:
+        scopereg.register(np.zeros((9, 9)), case.volume)  # type: ignore[arg-type]
+    assert "scopereg.Frame(array, spacing_mm)" in caught.value.fix
+
+
 def test_one_bad_frame_leaves_the_others_alone(case: Case) -> None:
     empty = Frame(torch.zeros(20, 20), spacing_mm=1.0)
     huge = Frame(torch.rand(50, 50), spacing_mm=10.0)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from scopereg.evaluation.source import Source
     from scopereg.registration.method import Method
 
+_LEAST_NAME = 9  # columns of a method's name, however narrow the terminal
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -225,20 +227,24 @@ def _table(means: list[dict[str, Any]], title: str) -> Table:
     from scopereg.evaluation.tables import NOTHING
     from scopereg.geometry import SUCCESS_MM
 
+    magnitudes = {row["magnitude"] for row in means}
+    title += f", pm {min(magnitudes):g}" if len(magnitudes) == 1 else ""
     table = Table(title=title, title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False)
-    for name in ("protocol", "pm", "method", "frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms"):
+    numbers = ("frames", "mTRE mm", "p95", "max", f"<= {SUCCESS_MM:g} mm", "ok", "ms")
+    for name in ("protocol", *["pm"] * (len(magnitudes) > 1), "method", *numbers):
+        words = {"protocol": max(len(row["protocol"]) for row in means), "method": _LEAST_NAME}
         # Folded, not cut: simpleitk-mi and simpleitk-ncc begin alike.
-        table.add_column(name, justify="left" if name in ("protocol", "method") else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in words else "right", overflow="fold", min_width=words.get(name))
     for row in means:
         table.add_row(
             row["protocol"],
-            f"{row['magnitude']:g}",
+            *[f"{row['magnitude']:g}"] * (len(magnitudes) > 1),
             row["method"],
             f"{row['frames']} ({row['lost']} lost)" if row["lost"] else str(row["frames"]),
             NOTHING if row["mean_mm"] is None else f"{row['mean_mm']:.2f}",
             f"{row['p95_mm']:.2f}",
             f"{row['max_mm']:.2f}",
-            f"{row['within']:.1%}",
+            f"{row['within']:.1%}".replace(".0%", "%"),
             "" if row["ok"] is None else f"{row['ok']:.0%}",
             f"{row['time_ms']:.0f}",
         )

@@ -91,6 +91,9 @@ class _Reader:
             return ScopeRegError(f"{placed.shown} goes by its place", where=typed, fix=fix)
         flags = [flag for option in every for flag in option.flags]
         flags += [f"--no-{option.name}" for option in every if option.kind is bool and not option.one_way]
+        short = next((flag for flag in flags if len(flag) == 2 and typed.startswith(flag)), None)
+        if short is not None:
+            return ScopeRegError(f"{short} and its value are one word", where=typed, fix=f"write {short} {typed[2:]}")
         hint = did_you_mean(typed, flags)
         return ScopeRegError(f"{self.verb} has no such option{hint}", where=typed, fix=f"see {self.verb} --help")
 
@@ -116,11 +119,13 @@ class _Reader:
             if given:
                 self._try(self._set, option, given, option.shown)
         if rest:
-            usage = self._usage()
+            usage = f"write {self.verb} {self._usage()}".strip()
+            if len(rest) == 1 and "output" not in self.values and named(self.cls, "output") is not None:
+                usage += f"; what is written is named by -o {rest[0]}"
             raise ScopeRegError(
                 f"got {listed([repr(word) for word in rest])}, which belongs to no option",
                 where=self.verb,
-                fix=f"write {self.verb} {usage}" if usage else f"leave it out; {self.verb} takes options alone",
+                fix=usage if self._usage() else f"leave it out; {self.verb} takes options alone",
             )
 
     def _set(self, option: Option, given: Sequence[str], where: str) -> None:

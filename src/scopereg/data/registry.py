@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError, did_you_mean
@@ -112,8 +113,9 @@ def check_dataset(name: str, where: str) -> None:
     """An error unless it is one of these words."""
     names = dataset_names()
     if name not in names:
+        folder = f"; of your own volumes: folder, and data={name}" if Path(name).is_dir() else ""
         raise ScopeRegError(
             f"unknown dataset {name!r}{did_you_mean(str(name), names)}",
             where=where,
-            fix=f"use one of {', '.join(names)}",
+            fix=f"use one of {', '.join(names)}{folder}",
         )

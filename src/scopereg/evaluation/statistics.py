@@ -213,5 +213,7 @@ def _scipy_wilcoxon() -> Any:
     try:
         from scipy.stats import wilcoxon
     except ImportError:
-        raise ScopeRegError("scipy is not installed", where="signed_rank", fix="pip install 'scopereg[eval]'") from None
+        raise ScopeRegError(
+            "scipy is not installed", where="paired tests", fix="pip install 'scopereg[eval]'"
+        ) from None
     return wilcoxon

@@ -21,6 +21,8 @@ from scopereg.registration.working_grid import isotropic
 from scopereg.threads import watched
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
+_SMALL = 0.2  # of the volume's longest side, up to which a frame is suspiciously small
+_SAMPLE, _FEW_VALUES = 100_000, 8  # voxels looked at, and grey values that they have in a mask
 
 
 class Locator:
@@ -57,8 +59,8 @@ class Locator:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the volume."""
-        return self.prepared.notes
+        """What was done to the volume, and what is odd about it."""
+        return (*self.prepared.notes, *_volume_doubts(self.volume))
 
     @property
     def refines(self) -> bool:
@@ -116,7 +118,25 @@ class Locator:
         """The result with the images as they came, and how alike they are."""
         if not self.prepared.measures:
             result = self._alike.of(frame.for_registration(), result)
-        return replace(result, frame=frame, volume=self.volume)
+        notes = (*result.notes, *_size_doubts(frame, self.volume))
+        return replace(result, frame=frame, volume=self.volume, notes=notes)
+
+
+def _volume_doubts(volume: Volume) -> tuple[str, ...]:
+    """A note on a volume that is likely a mask: a few grey values alone, by a sample of its voxels."""
+    values = volume.array.flatten()
+    count = len(values[:: max(len(values) // _SAMPLE, 1)].unique())
+    return (f"the volume holds {count} grey values alone: is it a mask?",) if count <= _FEW_VALUES else ()
+
+
+def _size_doubts(frame: Frame, volume: Volume) -> tuple[str, ...]:
+    """A note on a frame that is far smaller than the volume: sizes of pixels may be in cm, or of another depth."""
+    (width, height), room = frame.extent_mm, max(volume.extent_mm)
+    if max(width, height) > _SMALL * room:
+        return ()
+    return (
+        f"the frame measures {width:.3g} x {height:.3g} mm, the volume up to {room:.0f} mm: is a pixel that small?",
+    )
 
 
 def _check_size(frame: Frame, volume: Volume) -> None:
@@ -128,6 +148,6 @@ def _check_size(frame: Frame, volume: Volume) -> None:
         room = " x ".join(f"{length:.0f}" for length in volume.extent_mm)
         raise RegistrationError(
             f"the frame measures {width:.0f} x {height:.0f} mm, the volume only {room} mm",
-            where="Frame.spacing_mm",
-            fix="check the spacing of both; crop a frame that shows much more than the volume",
+            where=str(getattr(frame, "path", "")) or "Frame.spacing_mm",
+            fix="check the spacing of both, in mm; crop a frame that shows much more than the volume",
         )

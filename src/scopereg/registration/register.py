@@ -101,11 +101,20 @@ def register(
     `wide` a network looks from several starts to begin with. For many frames in one volume make a `Locator`, which does
     no more than it is told.
     """
-    frame = frame if isinstance(frame, Frame) else read_frame(frame)
-    volume = volume if isinstance(volume, Volume) else read_volume(volume)
+    frame = frame if isinstance(frame, Frame) else read_frame(_file(frame, "frame", "Frame(array, spacing_mm)"))
+    volume = volume if isinstance(volume, Volume) else read_volume(_file(volume, "volume", "Volume(array, spacing_mm)"))
     name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
     locator = Locator(volume, name, wide=wide, seconds=seconds, device=device)
     begin = Start.read(start).of(frame, volume)
     result = with_hints(locator, frame, locator.locate(frame, begin), begin)
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)
     return replace(result, notes=notes)
+
+
+def _file(image: object, name: str, made: str) -> Path:
+    """The name of a file; an error for what is neither that nor an image, such as an array without its spacing."""
+    if isinstance(image, str | Path):
+        return Path(image)
+    raise ScopeRegError(
+        f"got {type(image).__name__}", where=f"register({name})", fix=f"pass the name of a file, or scopereg.{made}"
+    )

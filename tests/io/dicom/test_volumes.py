@@ -134,6 +134,10 @@ def test_slope_and_intercept_may_differ_from_slice_to_slice(series: Make) -> Non
 def test_other_folders_and_files_are_refused(tmp_path: Path, make_dicom: Make) -> None:
     with pytest.raises(ScopeRegError, match="no DICOM files"):
         read_volume(tmp_path)
+    (tmp_path / "b.nii.gz").touch()
+    with pytest.raises(ScopeRegError, match="no DICOM files") as caught:
+        read_volume(tmp_path)
+    assert f"pass one volume: {tmp_path / 'b.nii.gz'}" in caught.value.fix
     make_dicom(VOXELS[0], **slice_tags(0)).save_as(tmp_path / "one.dcm", enforce_file_format=True)
     with pytest.raises(ScopeRegError, match="single image") as caught:
         read_volume(tmp_path / "one.dcm")

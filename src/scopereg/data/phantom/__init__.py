@@ -48,7 +48,7 @@ def create(
 
     Without a shape it has the anatomy's usual one; without a spacing the image is as wide as usual whatever its pixels.
     """
-    kind = ANATOMIES.find(anatomy, "phantom.create(anatomy)")
+    kind = ANATOMIES.find(anatomy, "anatomy=")
     check_seed(seed, "phantom.create(seed)")
     size = _checked_shape(kind.usual_shape if shape is None else shape)
     usual_mm = kind.usual_spacing_mm * kind.usual_shape[2] / size[2]

@@ -32,6 +32,7 @@ from scopereg.io.dicom.pixels import StoredPixels, layout_of
 from scopereg.io.formats import ImageFile
 from scopereg.io.grey import grey_values
 from scopereg.io.limits import check_size
+from scopereg.io.read_image import ending_of
 
 if TYPE_CHECKING:
     from scopereg.io.stored import StoredVolume  # needs torch, which processes that only read slices do without
@@ -91,7 +92,9 @@ def read_dicom_series(folder: Path, series: str | None = None, index: int | None
 def _series_in(folder: Path, series: str | None, index: int | None) -> StoredVolume:
     found = find_series(folder)
     if not found:
-        raise ScopeRegError("no DICOM files in it", where=str(folder), fix="pass the folder that holds the slices")
+        images = sorted(path for path in folder.iterdir() if ending_of(path.name))
+        choice = f"pass one volume: {images[0]}" if images else "pass the folder that holds the slices"
+        raise ScopeRegError("no DICOM files in it", where=str(folder), fix=choice)
     fitting = {uid: files for uid, files in found.items() if series is None or uid.startswith(series)}
     if len(fitting) != 1:
         names = [f"{uid} ({len(files)} files, {_described(files[0].dataset)})" for uid, files in found.items()]

@@ -75,7 +75,8 @@ function lastWords(update) {
 }
 
 function reasonFor(update) {
-  return update.reason || (update.light === "green" ? "the pose is reliable" : "");
+  // The word above says already that it is not judged.
+  return (update.reason || "").replace(/^not judged: /, "") || (update.light === "green" ? "the pose is reliable" : "");
 }
 
 function millimetres(value) {
