@@ -3,10 +3,11 @@
     python benchmarks/adapt.py --device cpu --minutes 2 5 --sweep liver_sweep.npz --camus SET
 
 Frames to measure on are never those that were learned from: phantoms are acquired anew from their anatomy, frames of
-CAMUS-M are honest ones of the evaluation, those of the sweep were left out of the volume, and the tracker tells their
-poses. They are located as `register` does, without its refinement by grey values: by the network alone (`before`,
-`after`), and with the fine stage (`before_fine`, `after_fine`). Every row of the table is one adaptation; rows of
-another device or length stay in the file, and those of `echo`, which the package had once, are of one forward pass.
+CAMUS-M and TRUS-B are honest ones of the evaluation, those of the sweep were left out of the volume, and the tracker
+tells their poses. They are located as `register` does, without its refinement by grey values: by the network alone
+(`before`, `after`), and with the fine stage (`before_fine`, `after_fine`). Every row of the table is one adaptation;
+rows of another device or length stay in the file, and those of `echo`, which the package had once, are of one forward
+pass.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from development_sets import script_of, write_trus
 from torch import Tensor
 
 import scopereg
 from scopereg.data.examples import case_examples
+from scopereg.data.muregpro import load_muregpro
 from scopereg.data.phantom.sets import make_phantoms
-from scopereg.data.splits import split_set
+from scopereg.data.splits import split_patients, split_set
 from scopereg.data.store import VolumeSet, open_set
 from scopereg.data.tracked import start_poses
 from scopereg.evaluation.real_protocol import sweep_case
@@ -86,8 +89,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", default="auto", help="gates, decoder, all")
     parser.add_argument("--bases", nargs="+", default=[DEFAULT], help="weights to start from")
     parser.add_argument("--phantoms", nargs="*", default=["prostate", "abdomen"], help="anatomies; none to leave out")
-    parser.add_argument("--patients", type=int, default=2, help="of each anatomy, and of CAMUS-M")
+    parser.add_argument("--patients", type=int, default=2, help="of each anatomy, and of each set")
     parser.add_argument("--camus", type=Path, help="prepared set")
+    parser.add_argument("--trus", type=Path, help="folder with trus_lowres.npz and its script")
     parser.add_argument("--sweep", type=Path, help=".npz of a tracked sweep")
     parser.add_argument("--starts", type=int, default=3, help="of each frame of the sweep")
     parser.add_argument("--keep", type=Path, help="folder to keep volumes and weights in, for scopereg evaluate")
@@ -100,6 +104,8 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     for anatomy in arguments.phantoms:
         made = make_phantoms(anatomy, arguments.patients, seed=FIRST_PATIENT, frames=FRAMES)
         yield from patients(made, range(len(made)), f"phantom {anatomy}")
+    if arguments.trus is not None:
+        yield from patients(trus_b(arguments.trus, arguments.patients), range(arguments.patients), "TRUS-B")
     if arguments.camus is not None:
         volumes = open_set(arguments.camus, verify=False)
         yield from patients(volumes, split_set(volumes, 0, 0).test[: arguments.patients], "CAMUS-M")
@@ -112,6 +118,15 @@ def patients(volumes: VolumeSet, rows: Any, name: str) -> Iterator[Case]:
         volume = Volume(found.volume, volumes.spacing_mm)
         frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in found.frames]
         yield Case(f"{name} {volumes.cases[row]}", volume, frames, placed(found.poses, frames, volume), [None] * FRAMES)
+
+
+def trus_b(data: Path, count: int) -> VolumeSet:
+    """The first patients of the test part."""
+    names = [f"case{number:06d}" for number in range(73)]
+    test = [names[row] for row in split_patients(names).test[:count]]
+    with tempfile.TemporaryDirectory() as folder:
+        write_trus(script_of(data / "muregpro_from_trus.py"), data, Path(folder), set(test))
+        return load_muregpro(folder, probe="high", labels=False, name="TRUS-B")
 
 
 def sweep(path: Path, starts: int) -> Case:

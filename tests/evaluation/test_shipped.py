@@ -21,6 +21,7 @@ from scopereg.evaluation.results import read_results
 from scopereg.evaluation.runner import Answers, EvaluateSettings, evaluate
 from scopereg.geometry import VoxelPoses, sample_poses
 from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.networks.weights import fine_beside
 from scopereg.registration import method as methods
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import create, register_method
@@ -138,9 +139,11 @@ def test_frames_of_a_case_are_given_together_and_the_volume_is_prepared_once(
 
 
 def test_what_nobody_calibrated_has_neither_verdict_nor_confidence(
-    volumes: VolumeSet, narrow_file: Path, uncalibrated: Path
+    volumes: VolumeSet, narrow_file: Path, tmp_path: Path
 ) -> None:
     examples = case_examples(volumes, 0, "honest", 6, frames=1)
+    uncalibrated = Path(shutil.copy(narrow_file, tmp_path / "plain.safetensors"))
+    shutil.copy(fine_beside(narrow_file), fine_beside(uncalibrated))
     plain, judged = (
         runner.locate_case(create(name, "cpu"), examples, volumes.spacing_mm)
         for name in (str(uncalibrated), str(narrow_file))
