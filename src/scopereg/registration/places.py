@@ -139,7 +139,7 @@ def _refined(fine: PreparedFine, read: FineFrame, found: _Hypotheses) -> _Hypoth
         if not len(found.rows):
             break
         frames = read.pick(found.rows)
-        poses = fine.stage.steps_at(level, frames, fine.encoded, found.poses, steps)[-1]
+        poses = fine.stage.settle_at(level, frames, fine.encoded, found.poses, steps)
         found = _Hypotheses(poses, found.rows, -fine.apart(frames, poses, level)).spread(most, same, read.lever)
     return found
 
