@@ -29,7 +29,7 @@ SHAPED = [
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
     *("registration.fine", "registration.learned"),
     *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),
-    *("ops.decode.plain", "ops.gates", "ops.norms", "ops.ssim"),
+    *("ops.decode.plain", "ops.descent", "ops.gates", "ops.norms", "ops.ssim"),
     *(f"networks.{name}" for name in ("encoders", "fusion", "decoder", "lattice", "passes", "scope_reg")),
     *(f"networks.{name}" for name in ("ablations", "streaming", "folded", "published")),
     *(f"networks.{name}" for name in ("fine", "pyramid", "anywhere")),

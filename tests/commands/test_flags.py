@@ -64,3 +64,18 @@ def test_a_device_that_is_not_there_is_named_by_its_flag() -> None:
     with pytest.raises(ScopeRegError, match="'abacus' cannot be used") as caught, naming_flags(RegisterOptions):
         resolve_device("abacus")
     assert caught.value.where == "--device"
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("data phantom echo --shape 2 2 2", "--shape"),
+        ("data phantom echo --voxel-mm -1", "--voxel-mm"),
+    ],
+)
+def test_no_function_is_named_at_the_prompt(
+    words: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {where}: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +24,27 @@ from scopereg.images import Volume
 from scopereg.io.pictures import png_bytes
 from scopereg.networks import create
 from scopereg.networks import export as export_file
-from scopereg.networks.export import Model, compare, export_network, open_model, open_network, read_export
-from scopereg.networks.weights import load_network, read_stored, save_network, weights_file, weights_sha256
+from scopereg.networks.export import (
+    Model,
+    WithFineStage,
+    compare,
+    export_network,
+    open_model,
+    open_network,
+    read_export,
+)
+from scopereg.networks.weights import (
+    fine_beside,
+    load_fine_stage,
+    load_network,
+    read_stored,
+    save_network,
+    weights_file,
+    weights_sha256,
+)
 from scopereg.registration.locator import Locator
+from scopereg.registration.model import load
+from scopereg.registration.result import apart_mm
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 pytestmark = pytest.mark.unchecked_shapes
@@ -35,7 +54,7 @@ SHAPE = (11, 13, 22)  # nothing that a stride divides; exporters take their time
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two looks: the first is the published form, the second all that was added to it."""
+    """Two looks: the first is the published form, the second all that was added to it. With a fine stage."""
     torch.manual_seed(5)
     options = {"looks": 2, "matching": True, "reach": 1.75}
     network = create("scope-reg", **options)
@@ -43,6 +62,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for parameter in network.decoder.parameters():
         parameter.data.mul_(3)
     path, facts = tmp_path_factory.mktemp("export") / "w.safetensors", {"spacing_mm": SPACING_MM, "shape": SHAPE}
+    steps = {"steps": [2, 1, 1]}  # of a fine stage beside it; exporters take their time over every step too
+    save_network(create("fine-stage", **steps), fine_beside(path), name="fine-stage", options=steps)
     return save_network(network, path, name="scope-reg", options=options, facts=facts)
 
 
@@ -83,7 +104,7 @@ def exported(request: pytest.FixtureRequest, weights: Path, programs: list[torch
 
 
 @pytest.mark.slow
-def test_the_command_exports_and_checks(exported: Exported) -> None:
+def test_the_command_exports_and_checks(exported: Exported, weights: Path) -> None:
     path, status, said, model = exported
     assert status == 0
     assert "same poses within" in said
@@ -92,6 +113,10 @@ def test_the_command_exports_and_checks(exported: Exported) -> None:
     assert facts["model"]["options"] == {"looks": 2, "matching": True, "reach": 1.75}
     assert "voxels from the centre" in facts["pose"]
     assert {"command", "versions", "scopereg"} <= facts.keys()
+    stage = load_fine_stage(weights)
+    assert stage is not None
+    assert facts["model"]["fine_sha256"] == weights_sha256(stage.state_dict())
+    assert "with its fine stage" in said
     assert b"networks/scope_reg.py" not in path.read_bytes()  # nothing of this machine's folders
     rotation, translation, coordinates, evidence = model(torch.rand(2, *SHAPE[1:]), torch.rand(2, *SHAPE))
     assert rotation.shape == (2, 3, 3)
@@ -120,7 +145,9 @@ def test_the_ten_lines_of_the_docs_give_the_pose_of_the_package(
     exec(compile(block, "docs/export.md", "exec"), found)  # type: ignore[arg-type]
     volume, frame = io.read_volume("volume.nii.gz"), io.read_frame("frame.png", spacing_mm=SPACING_MM / 2)
     wanted = Locator(volume, str(weights), device="cpu").locate(frame).pose
-    assert np.abs(found["pose"].matrix - wanted.matrix).max() < 1e-2
+    assert found["pose"].is_close(wanted, mm=1e-3, deg=1e-3)
+    alone = Locator(volume, replace(load(weights, "cpu"), fine=None)).locate(frame).pose
+    assert apart_mm(frame, alone, wanted) > 0.1  # the fine stage has part in it
     assert np.abs(wanted.rotation - tilt).max() > 1e-2  # not just the middle
     assert np.abs(Pose.load("pose.tfm").matrix - found["pose"].matrix).max() < 1e-9
 
@@ -205,8 +232,12 @@ def test_a_model_of_the_package_goes_by_its_name() -> None:
     assert facts["name"] == "universal"
     with weights_file("universal") as path:
         assert facts["weights_sha256"] == weights_sha256(read_stored(path).tensors)
-        same = load_network(path).state_dict()
-    assert all(torch.equal(value, same[key]) for key, value in network.state_dict().items())
+        parts = {"network": load_network(path), "stage": load_fine_stage(path)}
+    assert isinstance(network, WithFineStage)
+    for name, part in parts.items():
+        assert part is not None
+        own = getattr(network, name).state_dict()
+        assert all(torch.equal(value, own[key]) for key, value in part.state_dict().items())
 
 
 def test_wrong_endings_and_models_are_explained(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_file_opens_from_the_disk_without_any_server(tab: Tab, tmp_path: Pat
     assert told == [
         ("1.2 mm", "2.5 mm", "0.90", "the pose is reliable", "", basis),
         ("–", "–", "–", "why", "mirrored; too large", basis),
-        ("–", "–", "–", "not judged: why", "", basis),
+        ("–", "–", "–", "why", "", basis),  # the word above says the rest
     ]
     assert lights == [("green", "Located"), ("red", "Rejected"), ("amber", "Not judged")]
     assert tab.text("volume-name") == "volume.nii.gz"

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses."""
+    """Write a network as ONNX (.onnx) or as a torch.export program (.pt2), and check that it gives the same poses.
+
+    With the fine stage that belongs to it, as sessions use it.
+    """
 
     model: Positional[str] = DEFAULT
     """Model of the package, weights file (.safetensors), or the name of a network to export with fresh weights."""
@@ -59,7 +62,7 @@ def run(options: ExportOptions) -> int:
     network, facts = open_network(options.model)
     depth, height, width = options.shape or facts.get("shape") or PUBLISHED_SHAPE
     shape = (depth, height, width)
-    takes = ": one to three minutes" if path.suffix == ".onnx" else ""
+    takes = ": some minutes" if path.suffix == ".onnx" else ""
     say(f"exporting {options.model} for volumes of {' x '.join(map(str, shape))}{takes}")
     with atomic_path(path) as temporary:
         agreement = _write(network, shape, temporary, {"model": facts, **provenance(seed=options.seed)}, options.seed)
@@ -69,9 +72,10 @@ def run(options: ExportOptions) -> int:
                 where=str(path),
                 fix=f"nothing was written; allow more with --tolerance (now {options.tolerance:g}) or report it",
             )
+    stage = ", with its fine stage" if "fine_sha256" in facts else ""
     tell(file=path, shape=shape, **vars(agreement))
     print(
-        f"{path}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
+        f"{path}{stage}: same poses within {agreement.voxels:.1e} voxels and {agreement.degrees:.1e} degrees "
         f"at batch {' and '.join(map(str, CHECKED_BATCHES))}; {agreement.time_ms:.0f} ms a frame on this CPU"
     )
     return 0

@@ -12,6 +12,7 @@ from scopereg.options import named
 
 # `name=`, `name=value` or `name=(several, values)` after a space or a bracket: not in the middle of a path.
 _ARGUMENT = re.compile(r"""(?<![^\s(])([a-z][a-z_]*)=(?:\(([^)]*)\)|([\w-]+))?(?![\w({"'])""")
+_CALL = re.compile(r"[\w.]+\(([a-z][a-z_]*)\)")  # a function with the argument that is wrong
 _OTHERWISE = {"path": "data"}  # an argument that another option becomes
 
 
@@ -21,6 +22,7 @@ def naming_flags(options: type[Any]) -> Iterator[None]:
     try:
         yield
     except ScopeRegError as error:
+        error.where = _of_call(error.where, options)
         _reword(error, lambda text: in_flags(text, options))
         raise
 
@@ -33,6 +35,13 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
     except ScopeRegError as error:
         _reword(error, lambda text: _ARGUMENT.sub(lambda found: _renamed(found, names), text))
         raise
+
+
+def _of_call(where: str, options: type[Any]) -> str:
+    """The place of an error: nobody at a prompt called a function, so that its argument is named alone."""
+    call = _CALL.fullmatch(where)
+    option = named(options, call[1]) if call else None
+    return where if option is None else option.shown
 
 
 def in_flags(text: str, options: type[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Export: a network as ONNX or torch.export, with a free batch size, checked against the original."""
+"""Export: a network, with its fine stage, as ONNX or torch.export; a free batch size, checked against the original."""
 
 from __future__ import annotations
 
@@ -19,10 +19,19 @@ import torch
 from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.geometry import geodesic_angle_deg
+from scopereg.geometry import VoxelPoses, geodesic_angle_deg
 from scopereg.networks import create, names
 from scopereg.networks.encoders import STRIDE
-from scopereg.networks.weights import network_of, read_stored, shipped, weights_file, weights_sha256
+from scopereg.networks.fine import FineStage
+from scopereg.networks.scope_reg import NetworkResult
+from scopereg.networks.weights import (
+    load_fine_stage,
+    network_of,
+    read_stored,
+    shipped,
+    weights_file,
+    weights_sha256,
+)
 from scopereg.threads import watched
 
 FORMATS = (".onnx", ".pt2")
@@ -35,7 +44,8 @@ CONVENTIONS = {
     "inputs": "slice (B, H, W) and volume (B, D, H, W), grey values in [0, 1], voxels of one size along all axes",
     "pose": "volume point = rotation (B, 3, 3) @ slice point + translation (B, 3), in voxels from the centre of each "
     "axis, x = W, y = H, z = D; slice points have z = 0",
-    "coordinates": "(B, 3, H', W'), H' = H/8 rounded up: where cells of the slice lie, x y z in cells of 8 voxels",
+    "coordinates": "(B, 3, H', W'), H' = H/8 rounded up: where the network found cells of the slice, x y z in cells of "
+    "8 voxels",
     "evidence": "(B, H', W'), weights of the cells in the fit, positive",
 }
 
@@ -54,7 +64,10 @@ class Agreement:
 
 
 def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
-    """A network with what is known of it: of the package or from a file, or by its own name with fresh weights."""
+    """A network with what is known of it: of the package or from a file, or by its own name with fresh weights.
+
+    With the fine stage that belongs to it, if there is one.
+    """
     if model in names():
         return create(model).eval(), {"network": model, "weights": "fresh"}
     known = (*shipped(), *names())
@@ -67,7 +80,25 @@ def open_network(model: str) -> tuple[nn.Module, dict[str, Any]]:
     with weights_file(model) as path:
         stored = read_stored(path)
         facts = {"name": Path(model).stem, "network": stored.network, "options": stored.options, **stored.facts}
-        return network_of(stored, path), {**facts, "weights_sha256": weights_sha256(stored.tensors)}
+        network, stage = network_of(stored, path), load_fine_stage(path)
+    facts["weights_sha256"] = weights_sha256(stored.tensors)
+    if stage is None:
+        return network, facts
+    return WithFineStage(network, stage).eval(), {**facts, "fine_sha256": weights_sha256(stage.state_dict())}
+
+
+class WithFineStage(nn.Module):
+    """What a session finds, in one forward pass: the network's coordinates and evidence, the stage's pose."""
+
+    def __init__(self, network: nn.Module, stage: FineStage) -> None:
+        super().__init__()
+        self.network, self.stage = network, stage
+
+    def forward(self, slice: Tensor, volume: Tensor) -> NetworkResult:
+        found: NetworkResult = self.network(slice, volume)
+        start = VoxelPoses(found.rotation, found.translation)
+        poses = self.stage.settle(self.stage.read(slice), self.stage.encode(volume), start)
+        return found._replace(rotation=poses.rotation, translation=poses.translation)
 
 
 @watched(steady=True)

@@ -33,6 +33,7 @@ from scopereg.networks.pyramid import (
     volume_lattice,
 )
 from scopereg.networks.recipe import Batch, Recipe
+from scopereg.ops import descent
 
 FINEST = len(STRIDES) - 1  # level
 _DENSE = 2  # voxels: where places lie so close, every second of them says as much as all
@@ -176,7 +177,7 @@ class FineStage(nn.Module):
     def locate(self, frames: Float[Tensor, "b h w"], encoded: FineVolume, start: VoxelPoses) -> FineResult:
         """From starts in voxels from the middle of the volume; every level goes on where the one before ended."""
         read = self.read(frames)
-        poses = self.descend(read, encoded, start)[-1]
+        poses = self.settle(read, encoded, start)
         with full_precision(poses.rotation.device):
             last = self.normal(FINEST, read.levels[FINEST], encoded.levels[FINEST], poses)
         return FineResult(*poses, last.residual, last.matrix)
@@ -189,6 +190,25 @@ class FineStage(nn.Module):
                 for _ in range(self.steps[level]):
                     path.append(self._step(level, frame, volume, path[-1]))
         return tuple(path)
+
+    def settle(self, read: FineFrame, encoded: FineVolume, start: VoxelPoses) -> VoxelPoses:
+        """Where `descend` ends."""
+        if not descent.serves(encoded.levels[0].table):
+            return self.descend(read, encoded, start)[-1]
+        rotation, translation = start.rotation.float(), start.translation.float()
+        for level, (frame, volume) in enumerate(zip(read.levels, encoded.levels, strict=True)):
+            table = descent.Table(volume.table, volume.lattice.start, volume.stride)
+            rule = descent.Rule(
+                self.steps[level],
+                self.log_damping[level].exp(),
+                self.log_floor[level].exp(),
+                float(self.log_tolerance[level].exp()),
+                frame.lever,
+                _LONGEST * volume.stride,
+            )
+            poses = (frame.vectors, frame.weights, frame.points, rotation, translation)
+            rotation, translation, _ = descent.descend(table, *poses, rule)
+        return VoxelPoses(rotation, translation)
 
     def normal(
         self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False
@@ -281,8 +301,15 @@ RECIPE = Recipe(objective, settings={"learning_rate": 1e-3, "clip": 1.0}, draws=
 
 
 def _slopes(vectors: Float[Tensor, "v s d h w"], axis: int) -> Float[Tensor, "v s d h w"]:
-    """Central differences from cell to cell."""
-    return torch.gradient(vectors, dim=axis)[0] if vectors.shape[axis] > 1 else torch.zeros_like(vectors)
+    """Central differences from cell to cell, as `torch.gradient`, which would fix an exported model's batch size."""
+    count = vectors.shape[axis]
+    if count == 1:
+        return torch.zeros_like(vectors)
+    parts = [vectors.narrow(axis, 1, 1) - vectors.narrow(axis, 0, 1)]
+    if count > 2:
+        parts.append((vectors.narrow(axis, 2, count - 2) - vectors.narrow(axis, 0, count - 2)) / 2)
+    parts.append(vectors.narrow(axis, count - 1, 1) - vectors.narrow(axis, count - 2, 1))
+    return torch.cat(parts, axis)
 
 
 def _moves(height: int, width: int, stride: int, device: torch.device) -> Tensor:

@@ -91,7 +91,7 @@ def read_table(
 
     Trilinear. What is told of points outside is of no use.
     """
-    volumes, frames = len(table), len(cells)
+    volumes, frames = table.shape[0], cells.shape[0]  # `len` would fix the batch size of an exported model
     cells = cells.reshape(volumes, -1, 3)
     first = kept(_first_cell, lattice, cells.device)
     last = kept(_last_cell, lattice, cells.device)
@@ -111,7 +111,7 @@ def _by_rows(table: Tensor, lattice: Lattice, cells: Tensor) -> Tensor:
     Also in exported models: every runtime can take rows of a table.
     """
     weights = torch.ones_like(cells[..., :1])
-    rows = torch.arange(len(table), device=table.device)[:, None, None]
+    rows = torch.arange(table.shape[0], device=table.device)[:, None, None]
     for axis, (start, size) in enumerate(zip(lattice.start, lattice.shape, strict=True)):  # z, y, x
         place = (cells[..., 2 - axis] - start).clamp(0, size - 1)
         low = place.detach().floor().clamp(max=max(size - 2, 0))

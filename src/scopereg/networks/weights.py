@@ -20,6 +20,7 @@ from scopereg import networks
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.io.records import USUAL, Record, parse_json
 from scopereg.io.tensors import read_header, read_tensors, write_tensors
+from scopereg.networks.fine import FineStage
 from scopereg.provenance import tensors_sha256
 
 FORMAT = "scopereg-1"
@@ -163,6 +164,31 @@ def shipped() -> tuple[str, ...]:
 def fine_beside(weights: Path | str) -> Path:
     """Where the fine stage of a network is looked for."""
     return Path(weights).with_suffix(FINE)
+
+
+def bases_of(path: Path | str) -> tuple[str, ...]:
+    """What weights were adapted from: the latest first, the whole ones that the file builds on last."""
+    base = read_base(path)
+    if not base:
+        return ()
+    return tuple(dict.fromkeys([str(read_facts(path).get("settings", {}).get("base", base["name"])), base["name"]]))
+
+
+def load_fine_stage(weights: Path | str, device: torch.device | str = "cpu") -> FineStage | None:
+    """The fine stage beside weights, or beside those that they were adapted from."""
+    names: tuple[Path | str, ...] = (weights, *bases_of(weights))
+    for name in names:
+        with weights_file(name) as place:
+            beside = fine_beside(place)
+            if not beside.is_file():
+                continue
+            network = load_network(beside, device)
+        if not isinstance(network, FineStage):
+            raise ScopeRegError(
+                f"it holds a {type(network).__name__}", where=str(beside), fix="put a fine stage there, or remove it"
+            )
+        return network
+    return None
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, moved, solve_positive
 from scopereg.networks.anywhere import alike
 from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume
+from scopereg.ops import descent
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
 _DAMPING = 0.01  # share of the curvature
 _STRETCHES = (3, 3, 3)  # steps at each stride, coarse to fine, of a pose with the size of the pixels
+_FAR = 1e6  # voxels: no step is as long
 _LARGEST, _SMALLER = 0.12, 0.05  # a step in that size, alone and of several
 _LEAST_INSIDE = 0.3  # share of what a frame's features weigh that must lie in the volume to be alike at all
 
@@ -48,7 +50,7 @@ class PreparedFine:
     @torch.inference_mode()
     def locate(self, frames: FineFrame, start: VoxelPoses) -> VoxelPoses:
         """From poses that a network found, in centred voxels."""
-        return self.stage.descend(frames, self.encoded, start)[-1]
+        return self.stage.settle(frames, self.encoded, start)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 4"]:
@@ -77,10 +79,24 @@ class PreparedFine:
     def stretch(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 2"]:
         """How many times as wide and as high pixels would fit best, sought together with the pose from these poses."""
         sizes = torch.ones(len(poses.rotation), 2, device=poses.rotation.device)
+        if descent.serves(self.encoded.levels[0].table):
+            return self._stretch(frames, poses, sizes)
         for level, steps in enumerate(_STRETCHES):
             for _ in range(steps):
                 poses, factors = self._stretched(level, frames, poses, sizes, _SMALLER)
                 sizes = sizes * factors
+        return sizes
+
+    def _stretch(self, frames: FineFrame, poses: VoxelPoses, sizes: Float[Tensor, "b 2"]) -> Float[Tensor, "b 2"]:
+        """The same on a CPU."""
+        rotation, translation = poses.rotation.float(), poses.translation.float()
+        damping, floor = torch.full((8,), _DAMPING), torch.full((8,), _STEADY)
+        for level, (frame, volume) in enumerate(zip(frames.levels, self.encoded.levels, strict=True)):
+            tolerance = float(self.stage.log_tolerance[level].exp())
+            rule = descent.Rule(_STRETCHES[level], damping, floor, tolerance, frame.lever, _FAR, _SMALLER)
+            table = descent.Table(volume.table, volume.lattice.start, volume.stride)
+            place = (frame.vectors, frame.weights, frame.points, rotation, translation)
+            rotation, translation, sizes = descent.descend(table, *place, rule, sizes)
         return sizes
 
     @torch.inference_mode()

@@ -17,7 +17,15 @@ from scopereg.images import Frame, Volume, unit_range
 from scopereg.networks.fine import FineStage
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
-from scopereg.networks.weights import SHIPPED, fine_beside, load_network, read_base, read_facts, shipped, weights_file
+from scopereg.networks.weights import (
+    SHIPPED,
+    bases_of,
+    load_fine_stage,
+    load_network,
+    read_facts,
+    shipped,
+    weights_file,
+)
 from scopereg.registration.calibration import Calibration, fingerprint, path_beside, read_calibration
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
@@ -131,16 +139,14 @@ def load(name: Path | str = DEFAULT, device: str = "auto", *, calibrated: bool =
 
 
 def _open(name: str, path: Path, device: torch.device, calibrated: bool, fine: bool) -> Registrar:
-    facts, base = read_facts(path), read_base(path)
-    bases = _bases(facts, base)
-    stage = _fine_stage(path, bases, device)
+    facts, stage = read_facts(path), load_fine_stage(path, device)
     registrar = Registrar(
         name,
         load_network(path, device),
         facts,
         device,
         fine=stage if fine else None,
-        bases=bases,
+        bases=bases_of(path),
     )
     beside = path_beside(path)
     alone = registrar.fine is not stage  # nobody calibrated it so
@@ -149,27 +155,3 @@ def _open(name: str, path: Path, device: torch.device, calibrated: bool, fine: b
     calibration = read_calibration(beside)
     calibration.check_model(registrar.fingerprint, beside)
     return replace(registrar, calibration=calibration)
-
-
-def _fine_stage(path: Path, bases: tuple[str, ...], device: torch.device) -> FineStage | None:
-    """The fine stage beside weights, or beside those that they were adapted from."""
-    names: tuple[Path | str, ...] = (path, *bases)
-    for name in names:
-        with weights_file(name) as place:
-            beside = fine_beside(place)
-            if not beside.is_file():
-                continue
-            network = load_network(beside, device)
-        if not isinstance(network, FineStage):
-            raise ScopeRegError(
-                f"it holds a {type(network).__name__}", where=str(beside), fix="put a fine stage there, or remove it"
-            )
-        return network
-    return None
-
-
-def _bases(facts: dict[str, Any], base: dict[str, str]) -> tuple[str, ...]:
-    """What weights were adapted from: the latest first, the whole ones that the file builds on last."""
-    if not base:
-        return ()
-    return tuple(dict.fromkeys([str(facts.get("settings", {}).get("base", base["name"])), base["name"]]))

@@ -84,7 +84,7 @@ def _forward(u: Values, delta: Steps, A: Rates, B: Gates, C: Gates, D: Skip | No
     for plane in range(0, planes, _GROUP):
         group = (0,) * min(_GROUP, planes - plane)  # its length is part of its type: one kernel is compiled for each
         run = partial(_call, kernels.feature_tasks, (group, plane, *arrays, y.numpy()))
-        _share(batch * arrays[2].shape[1], run)
+        share(batch * arrays[2].shape[1], run)
     return y[..., :channels].contiguous()
 
 
@@ -106,7 +106,7 @@ def _backward(
     for plane in range(0, planes, _BACKWARD_GROUP):
         group = (0,) * min(_BACKWARD_GROUP, planes - plane)
         given = (group, plane, _TOGETHER, chunk, *arrays, slope, *sums)
-        _share(batch * runs, partial(_call, cpu_backward_kernels.gradient_tasks, given))
+        share(batch * runs, partial(_call, cpu_backward_kernels.gradient_tasks, given))
     dA, dB, dC = (torch.from_numpy(x.sum(axis)) for x, axis in zip(sums[2:], (0, 1, 1), strict=True))
     dD = None
     if D is not None:
@@ -139,7 +139,7 @@ def coordinate(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, C
     batch, planes, length = delta.shape[0], values.shape[0], values.shape[1]
     z = torch.zeros(batch, planes, length, values.shape[2], dtype=torch.float32)
     arrays = (_array(values.transpose(1, 2)), _array(delta), _array(A) * _LOG2E, _array(B), _array(C), _steps(order))
-    _share(batch * planes, lambda a, b: kernels.coordinate_tasks(a, b, *arrays, z.numpy()))
+    share(batch * planes, lambda a, b: kernels.coordinate_tasks(a, b, *arrays, z.numpy()))
     return z
 
 
@@ -149,7 +149,7 @@ def states(values: Grid, delta: PlaneSteps, A: SharedRates, B: PlaneGates, order
     batch, directions, planes, length = delta.shape
     table = torch.empty(batch, directions, planes, length, A.shape[1], values.shape[2], dtype=torch.float32)
     arrays = (_array(values), _array(delta), _array(A) * _LOG2E, _array(B), _steps(order))
-    _share(batch * directions * planes, lambda a, b: kernels.state_tasks(a, b, *arrays, table.numpy()))
+    share(batch * directions * planes, lambda a, b: kernels.state_tasks(a, b, *arrays, table.numpy()))
     return table
 
 
@@ -179,7 +179,7 @@ def _steps(order: Tensor) -> Indices:
     return order.contiguous().numpy()
 
 
-def _share(tasks: int, run: Callable[[int, int], None]) -> None:
+def share(tasks: int, run: Callable[[int, int], None]) -> None:
     """Run `run(first, last)` over all tasks in pieces that this thread and its helpers take as they come free."""
     look()
     threads = min(torch.get_num_threads(), tasks)
