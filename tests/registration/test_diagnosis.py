@@ -201,6 +201,16 @@ def test_sizes_in_words() -> None:
         assert Alternative.sized(*sizes).words(frame).endswith(words)
 
 
+def test_what_an_overlay_covers_is_told(world: World) -> None:
+    frame, locator = world.frames[0], Locator(world.locator.volume, "start")
+    rows = torch.arange(frame.shape[0])[:, None].expand(frame.shape)
+    for rows_left_out, told in ((0.4, True), (0.02, False)):
+        masked = replace(frame, mask=rows > rows_left_out * frame.shape[0])
+        words = (f"an overlay covers {masked.masked_share:.0%} of the picture, left out",) if told else ()
+        assert diagnose(locator, masked, locator.locate(masked)) == words
+        assert (masked.masked_share > 0.15) == told
+
+
 def test_methods_without_a_network_tell_what_an_image_tells(world: World) -> None:
     locator = Locator(world.locator.volume, "start")
     noise = Frame(torch.rand(128, 128, generator=torch.Generator().manual_seed(0)), 1.0)

@@ -28,6 +28,7 @@ from scopereg.networks import create
 from scopereg.networks.recipe import Batch
 from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
+from scopereg.registration.calibration import path_beside
 from scopereg.registration.locator import Locator
 from scopereg.registration.network import NetworkMethod
 from scopereg.training import parts
@@ -115,11 +116,15 @@ def test_the_file_is_small_and_tells_what_it_is(adapted: tuple[Adaptation, Path]
     assert not own["decoder.depth_gate.linear.weight"].equal(base["decoder.depth_gate.linear.weight"])
 
 
-def test_the_fine_stage_of_the_base_follows_and_nobody_judges_until_it_is_calibrated(
+def test_the_fine_stage_of_the_base_follows_and_its_calibration_where_it_holds(
     adapted: tuple[Adaptation, Path], patient: phantom.Phantom
 ) -> None:
-    _, path = adapted
-    model, base = scopereg.load(path, "cpu"), scopereg.load(BASE, "cpu")
+    """tests/training/test_inherited.py tells where it does."""
+    result, path = adapted
+    model, base = scopereg.load(path, "cpu", calibrated=False), scopereg.load(BASE, "cpu")
+    assert result.calibration == (path_beside(path) if path_beside(path).is_file() else None)
+    assert (scopereg.load(path, "cpu").calibration is None) == (result.calibration is None)
+    assert any("calibration" in note for note in result.notes)
     assert model.fine is not None
     assert base.fine is not None
     assert all(model.fine.state_dict()[key].equal(value) for key, value in base.fine.state_dict().items())

@@ -100,6 +100,8 @@ def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:
         console.print(f"Nothing better than {options.base} was found: the file holds what that holds.")
     console.print(f"weights  {found.path}  ({found.path.stat().st_size / 1e6:.1f} MB)")
     console.print(f"use      scopereg register FRAME {options.volume} --model {found.path}")
+    if found.calibration is not None:
+        console.print(f"verdicts {found.calibration}")
     stale = path_beside(found.path)
-    if stale.is_file():
+    if found.calibration is None and stale.is_file():
         console.print(f"note     {stale} is of the weights before: remove it, or make it anew (scopereg calibrate)")

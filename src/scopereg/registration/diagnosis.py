@@ -47,6 +47,7 @@ _MARGIN, _SIZE_MARGIN = 0.08, 0.02  # by which it is above that of the frame as 
 _OTHERS = 0.05  # by which it is above that of all alternatives of other kinds
 _NOTHING = 0.74  # below which nothing fits
 _OUTSIDE = 0.25  # share of the frame that lies outside of the volume and is worth a word
+_COVERED = 0.1  # share of the picture that an overlay covers and is worth a word
 _DARK, _LIT_SHARE = 0.04, 0.01  # of a frame that is nearly black: brightness that so few pixels reach
 _GRAIN, _STRUCTURE = 3.0, 0.15  # pixels of a smoothing, and the share of the spread that structure keeps under it
 
@@ -142,7 +143,7 @@ def diagnose(locator: Locator, frame: Frame, result: Result, start: Pose | None 
         return ()
     try:
         with timed("tried what may be wrong"), watched():
-            return _diagnosed(locator, frame, result, start)
+            return (*_diagnosed(locator, frame, result, start), *_covered_words(frame))
     except ScopeRegError:  # a place where the volume has nothing to compare with
         return ()
 
@@ -161,7 +162,7 @@ def _diagnosed(locator: Locator, frame: Frame, result: Result, start: Pose | Non
     if outside := _outside_words(frame, locator.volume, result.pose):
         return outside
     if max(tried.likeness for tried in (own, *others)) < _NOTHING:
-        return ("nothing fits: it may be of another volume, or of a place that was not looked at",)
+        return ("nothing fits: another volume, a place that was not looked at, or a picture with much drawn over it",)
     return ()
 
 
@@ -348,6 +349,11 @@ def structure_share(frame: Frame) -> float:
     apart = (tissue - blur(tissue, wide) / blur(seen, wide).clamp_min(1e-3)) * seen
     kept = blur(apart, _GRAIN) / blur(seen, _GRAIN).clamp_min(1e-3)
     return float((kept.square() * seen).sum() / apart.square().sum().clamp_min(1e-9))
+
+
+def _covered_words(frame: Frame) -> tuple[str, ...]:
+    share = frame.masked_share
+    return (f"an overlay covers {share:.0%} of the picture, left out",) if share >= _COVERED else ()
 
 
 def _outside_words(frame: Frame, volume: Volume, pose: Pose) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found, Prepared
@@ -44,6 +45,8 @@ class NetworkMethod:
         self.passes, self.wide = passes, wide
         self.name = model.name + (" wide" if wide else "") + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
+        if model.fine is not None:
+            self.facts["fine_sha256"] = weights_sha256(model.fine.state_dict())
         if wide:
             self.facts["wide"] = str(WideOptions())
         if self.model.calibration is not None:

@@ -23,6 +23,7 @@ from scopereg.networks.weights import save_changes
 from scopereg.progress import duration
 from scopereg.provenance import provenance, tensors_sha256
 from scopereg.registration import model as models
+from scopereg.registration.calibration import path_beside
 from scopereg.registration.model import Registrar
 from scopereg.registration.working_grid import (
     MANY_VOXELS,
@@ -36,6 +37,7 @@ from scopereg.registration.working_grid import (
 from scopereg.threads import watched
 from scopereg.training.display import Display
 from scopereg.training.forecast import MORE_TIME
+from scopereg.training.inherited import inherited
 from scopereg.training.loop import Loop, Standing
 from scopereg.training.parts import (
     check_network,
@@ -56,6 +58,7 @@ CHECKS = 8  # looks at the held-out frames, evenly over the run
 _WARMUP = 10
 _AVERAGE = 0.998  # at most; after few steps the average is shorter
 _STATISTICS_BATCHES = 8
+_INHERITS = 4  # times a check: what it takes to see whether the calibration of the base holds
 _KEPT = "nothing was written, a file from before is as it was"
 _LESS_MEMORY = "lower frames=, let less learn (parts=gates), or pass a coarser spacing_mm="
 
@@ -75,6 +78,7 @@ class Adaptation:
     seconds: float  # for everything
     ending: Ending
     notes: tuple[str, ...]
+    calibration: Path | None = None  # of the weights, if that of the base holds for them
 
 
 @dataclass
@@ -121,7 +125,7 @@ class _Run:
         self, volume: Volume, model: Registrar, settings: AdaptSettings, display: Display, begin: float
     ) -> None:
         self.settings, self.display, self.begin = settings, display, begin
-        self.device, self.facts = model.device, model.facts
+        self.device, self.facts, self.known = model.device, model.facts, model.calibration
         self.network = check_network(model.network, settings.base)
         self.network.looks = settings.looks or self.network.looks
         self.parts = choose_parts(settings.parts, self.device)
@@ -177,7 +181,7 @@ class _Run:
         if settings.seconds is None:
             return Schedule(peak, _WARMUP, 0.9, settings.steps, None)
         passed = time.monotonic() - self.begin
-        left = settings.seconds - passed - 1.5 * check_s - 0.5
+        left = settings.seconds - passed - (1.5 + (_INHERITS if self.known else 0)) * check_s - 0.5
         if left <= 0:
             raise ScopeRegError(
                 f"of {settings.seconds:.0f} s {passed:.0f} are gone before the first step, and a check takes "
@@ -264,6 +268,8 @@ class _Run:
                 options={} if self.settings.looks is None else {"looks": self.settings.looks},
                 facts=self._facts(ending),
             )
+        done = ending in ("finished", "stopped early")
+        calibration = self._inherit(output) if done else None
         return Adaptation(
             path=None if nothing else output,
             before=self.before,
@@ -274,7 +280,17 @@ class _Run:
             seconds=time.monotonic() - self.begin,
             ending=ending,
             notes=self.notes,
+            calibration=calibration,
         )
+
+    def _inherit(self, output: Path) -> Path | None:
+        """The calibration of the base beside the weights, if it holds for them."""
+        if self.known is None:
+            self.notes = (*self.notes, f"{self.settings.base} has no calibration: poses are not judged")
+            return None
+        own, words = inherited(models.load(output, str(self.device), calibrated=False), self.known, self.held_out)
+        self.notes = (*self.notes, words)
+        return None if own is None else own.save(path_beside(output))
 
     def _facts(self, ending: Ending) -> dict[str, Any]:
         """What the file says of its making."""
