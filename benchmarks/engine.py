@@ -1,8 +1,11 @@
 """What each step of the engine gains: frames per second with the steps added in turn, then each taken away again.
 
     python benchmarks/engine.py --out benchmarks/engine.csv
+    python benchmarks/engine.py --shipped --threads 1 2 --resolutions 128 --out benchmarks/engine-shipped-cpu.csv
 
-One run, batch 1, from arrays on the host to a pose on the host, rows in turn, each the median of several blocks.
+One run, batch 1, from arrays on the host to a pose on the host, rows in turn, each the median of several blocks. With
+`--shipped` a session of `universal` instead, on a CPU: its network, its fine stage, its verdict. There the processor
+time of all threads stands beside: it is the same on a machine that others use too.
 """
 
 from __future__ import annotations
@@ -10,25 +13,28 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from scopereg import networks
+from scopereg.evaluation.speed.modes import Setting
 from scopereg.io.files import write_sheet
 from scopereg.networks.encoders import Stem
 from scopereg.networks.published import forward_as_published
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Located, Streaming
-from scopereg.ops import decode
+from scopereg.ops import decode, descent
 from scopereg.ops.decode import plain
 from scopereg.ops.replay import Piped, Replayed
 from scopereg.provenance import device_name, library_versions
 
 BLOCKS, SECONDS = 5, 0.3
+REPEATS, WORLD_MM = 15, 0.6
 Call = Callable[[], Tensor]
 
 
@@ -80,6 +86,71 @@ def rows(size: int, device: torch.device) -> dict[str, Call]:
     }
 
 
+def shipped(size: int) -> dict[str, Callable[[], object]]:
+    """What a session of the model does for a frame, one part after the other; plainly is PyTorch without kernels."""
+    from scopereg.images import Frame, Volume
+    from scopereg.registration.model import load
+
+    image, voxels = Setting(size, torch.device("cpu")).smooth_images()
+    frame, volume = Frame(image, WORLD_MM), Volume(voxels, WORLD_MM)
+    model = load(device="cpu")
+    alone, both = (replace(model, calibration=None, fine=fine).prepare(volume) for fine in (None, model.fine))
+    judged = model.prepare(volume)
+
+    def without_kernel() -> object:
+        usual, descent.serves = descent.serves, lambda table: False
+        try:
+            return both.locate(image[None])
+        finally:
+            descent.serves = usual
+
+    return {
+        "network": lambda: alone.locate(image[None]),
+        "+ fine stage, its steps in PyTorch": without_kernel,
+        "+ fine stage": lambda: both.locate(image[None]),
+        "+ quality features": lambda: judged.examine(image[None]),
+        "+ frame and verdict (Session.register)": lambda: judged.register(frame),
+    }
+
+
+def measure_shipped(calls: dict[str, Callable[[], object]]) -> dict[str, tuple[float, float]]:
+    """Median seconds of each, by the clock and of all threads' processors, in turns."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for repeat in range(-2, REPEATS):
+        for name, call in calls.items():
+            clock, processor = time.perf_counter(), time.process_time()
+            call()
+            if repeat >= 0:
+                taken[name].append((time.perf_counter() - clock, time.process_time() - processor))
+    return {
+        name: (statistics.median(row[0] for row in each), statistics.median(row[1] for row in each))
+        for name, each in taken.items()
+    }
+
+
+def write_shipped(sizes: Sequence[int], threads: Sequence[int], out: Path) -> None:
+    versions = library_versions()
+    told = " ".join(f"{name} {versions[name]}" for name in ("torch", "numba") if name in versions)
+    lines = []
+    for size in sizes:
+        calls = shipped(size)
+        for count in threads:
+            torch.set_num_threads(count)
+            for name, (clock_s, processor_s) in measure_shipped(calls).items():
+                lines.append(
+                    {
+                        "step": name,
+                        "resolution": size,
+                        "threads": count,
+                        "processor_ms": f"{processor_s * 1e3:.1f}",
+                        "clock_ms": f"{clock_s * 1e3:.1f}",
+                        "versions": told,
+                    }
+                )
+                print(*lines[-1].values(), sep="  ", flush=True)
+    write_sheet(out, lines)
+
+
 def set_stem(network: ScopeReg, *, blocked: bool) -> None:
     for module in network.modules():
         if isinstance(module, Stem):
@@ -126,9 +197,14 @@ def measure(calls: dict[str, Call]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/engine.csv"))
+    parser.add_argument("--shipped", action="store_true", help="a session of universal on a CPU")
+    parser.add_argument("--threads", type=int, nargs="+", default=(1,), help="with --shipped")
     parser.add_argument("--resolutions", type=int, nargs="+", default=(128, 512))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
+    if options.shipped:
+        write_shipped(options.resolutions, options.threads, options.out)
+        return
     device = torch.device(options.device)
     versions = library_versions()
     told = " ".join(f"{name} {versions[name]}" for name in ("torch", "triton", "numba") if name in versions)

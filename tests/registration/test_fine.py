@@ -25,6 +25,7 @@ from scopereg.registration.learned import Learned, make_learned
 from scopereg.registration.likeness import Likeness, PreparedLikeness
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, load
+from scopereg.registration.network import NetworkMethod
 from scopereg.registration.places import find_places
 from scopereg.registration.refine import Refiner
 from scopereg.registration.result import apart_mm
@@ -124,6 +125,7 @@ def test_a_network_can_be_had_without_it_and_is_not_judged_then(tmp_path: Path) 
     assert bare.fine is None
     assert bare.calibration is None
     assert bare.fingerprint != load(calibrated=False).fingerprint
+    assert NetworkMethod(bare).facts != NetworkMethod(load()).facts  # results of both are not told as of one
     own = Path(shutil.copy(str(SHIPPED / "universal.safetensors"), tmp_path / "own.safetensors"))
     assert load(own).fine is None
     torch.manual_seed(0)

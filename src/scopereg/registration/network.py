@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, pose_to_voxels, seen_from, unit_range
+from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.model import Registrar
@@ -71,6 +72,8 @@ class NetworkMethod:
         words = (" wide" if self.wide else "") + (" any angle" if any_angle else "")
         self.name = model.name + words + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
+        if model.fine is not None:
+            self.facts["fine_sha256"] = weights_sha256(model.fine.state_dict())
         if self.wide:
             self.facts["wide"] = str(StartOptions() if model.fine is None else self.search)
         if self.model.calibration is not None:
