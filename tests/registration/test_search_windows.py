@@ -171,7 +171,6 @@ def test_a_frame_is_found_anywhere_in_a_large_volume(sized: Registrar, large: La
     plain = locator.narrow().locate(frame)
     assert apart_mm(frame, plain.pose, true) > 10
     assert plain.ok is False
-    assert found.confidence > plain.confidence
 
 
 @pytest.mark.slow
@@ -233,7 +232,7 @@ def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(sized: Regi
 @pytest.mark.slow
 def test_a_probe_is_followed_through_a_large_volume(sized: Registrar, large: Large, searched: list[Frame]) -> None:
     """A wide search until it is found, then from where the motion puts the frames."""
-    tracker = Tracker(Locator(large.volume, sized, wide=True, refine=True))
+    tracker = Tracker(Locator(large.volume, replace(sized, calibration=None), wide=True, refine=True))
     steps = [tracker.follow(frame, row / 10) for row, frame in enumerate(large.frames)]
     assert steps[0].state == "found"
     assert {step.state for step in steps[1:]} <= {"followed", "carried"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, pose_to_voxels, seen_from, unit_range
+from scopereg.images import Frame, Volume, pose_to_voxels, unit_range
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
 from scopereg.registration.fine import PreparedFine
@@ -40,8 +40,6 @@ Made = TypeVar("Made")
 
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
-
-_TURNED_DEG = 45.0  # from here on features of the volume as it lies are not those of the frame
 
 
 class NetworkMethod:
@@ -131,7 +129,8 @@ class PreparedNetwork(Prepared):
         if result.seen_from is None:
             judged = ready.session.judge_refined(frame, result, stage)
         else:
-            judged = ready.session_at(frame, result.seen_from).judge_refined(frame, result, stage)
+            session = ready.windows.session_from(result.seen_from, frame)
+            judged = session.judge_refined(frame, result, stage)
         return doubted(judged)
 
     def narrow(self) -> PreparedNetwork:
@@ -257,7 +256,6 @@ class PreparedVolume:
         self.window = gridded.first_look
         self._session = _Once(partial(model.prepare, self.window))
         self._fine = _Once(partial(_fine_of, model, self.volume, self._session if self.whole else None))
-        self._session_of_all = _Once(partial(_judge_of, model, self.volume, self._fine))
         shape = None if gridded.window is None else self.window.shape
         self.windows: Windows = Windows(model, self.volume, shape=shape, fine=self._fine)
 
@@ -278,23 +276,6 @@ class PreparedVolume:
     def session(self) -> Session:
         return self._session()
 
-    @property
-    def session_of_all(self) -> Session:
-        """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
-        return self.session if self.whole else self._session_of_all()
-
-    def session_at(self, frame: Frame, place: Pose) -> Session:
-        """A session that judges poses around one from which the volume was seen.
-
-        Features are those of images that are turned by little: where that pose is turned by more, the volume is too.
-        """
-        where = pose_to_voxels(place, frame_on_grid(frame, self.window), self.volume)
-        turn_deg = math.degrees(math.acos(min(max((float(where.rotation.trace()) - 1) / 2, -1.0), 1.0)))
-        if self.model.fine is None or turn_deg <= _TURNED_DEG:
-            return self.session_of_all
-        seen = seen_from(self.volume, *where, self.window.shape)
-        return Session(self.model, seen, recorded=False, encoded=False)
-
 
 class _Once(Generic[Made]):
     """What is made when it is first asked for, by whichever thread; it knows nobody who asks."""
@@ -314,10 +295,6 @@ def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | 
     if model.fine is None or session is not None:
         return None if session is None else session().fine
     return PreparedFine(model.fine, unit_range(volume.array).to(model.device))
-
-
-def _judge_of(model: Registrar, volume: Volume, fine: Callable[[], PreparedFine | None]) -> Session:
-    return Session(model, volume, recorded=False, encoded=False, fine=fine())
 
 
 class PreparedVolumes:

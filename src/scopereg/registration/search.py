@@ -28,8 +28,10 @@ from scopereg.registration.working_grid import frame_on_grid
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
+    from scopereg.registration.session import Session
 
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
+_LOOKED = 3  # windows that are kept, to judge refined poses
 _TOGETHER = 8  # windows that the network is given at once
 _INSIDE = 0.9  # share of a window that must lie in the volume, or the network sees what no calibration saw
 CONTESTED = 0.05  # a place that stands out by less may be another one: what the network says of it is not enough
@@ -129,6 +131,7 @@ class Windows:
         """
         self.model, self.volume = model, volume.to(model.device)
         self._fine = fine
+        self._looked: tuple[tuple[Pose, Session], ...] = ()  # the latest windows, and from where
         self.shape = shape or window_shape(model, volume)
         # What tells the size of a frame that the network is given.
         self._plane = Volume(torch.zeros(self.shape), volume.isotropic_spacing_mm)
@@ -158,20 +161,29 @@ class Windows:
         begin = time.perf_counter()
         grid = frame_on_grid(frame, self._plane)
         where = pose_to_voxels(start, grid, self.volume)
-        window = seen_from(self.volume, *where, self.shape)
         try:
-            with self.model.prepare(window, recorded=False) as session:
-                found = session.register(frame)
+            session = self.model.prepare(seen_from(self.volume, *where, self.shape), recorded=False)
+            found = session.register(frame)
         except ScopeRegError as error:
             raise RegistrationError(
                 f"{error.what} in the part of the volume around the start", where="start", fix="start elsewhere"
             ) from error
+        self._looked = ((start, session), *self._looked)[:_LOOKED]
         if self._inside(where) >= _INSIDE:
             found = replace(found, seen_from=start)
         elif self.model.calibration is not None:
             placed = pose_to_voxels(found.pose, grid, self.volume)
             found = self.model.calibration.limited(found, *placed)
         return replace(found, time_ms=(time.perf_counter() - begin) * 1e3, volume=self.volume)
+
+    def session_from(self, start: Pose, frame: Frame) -> Session:
+        """The window around a start that a frame was sought in, to judge poses there as the calibration knows them."""
+        for known, session in self._looked:
+            if known is start:
+                return session
+        grid = frame_on_grid(frame, self._plane)
+        window = seen_from(self.volume, *pose_to_voxels(start, grid, self.volume), self.shape)
+        return self.model.prepare(window, recorded=False)
 
     @torch.inference_mode()
     def search(self, frame: Frame, settings: SearchSettings | None = None) -> Result:
