@@ -26,9 +26,10 @@ from scopereg.registration.likeness import Likeness, PreparedLikeness
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar, load
 from scopereg.registration.network import NetworkMethod
+from scopereg.registration.places import find_places
 from scopereg.registration.refine import Refiner
 from scopereg.registration.result import apart_mm
-from scopereg.registration.search import WideOptions, starts
+from scopereg.registration.settings import SearchSettings
 
 SHAPE = (32, 96, 96)
 
@@ -272,17 +273,15 @@ def test_a_closed_session_has_no_fine_stage_left(universal: Registrar, patient: 
         session.features_at(torch.zeros(1, *SHAPE[1:]), VoxelPoses.identity(1, torch.device("cpu")))
 
 
-def test_a_wide_search_ends_with_the_fine_stage(
+def test_a_search_begins_and_ends_with_the_fine_stage(
     universal: Registrar, prepared: PreparedFine, patient: phantom.Phantom, images: torch.Tensor
 ) -> None:
-    frame, options = Frame(images[0], spacing_mm=patient.spacing_mm), WideOptions(looks=2, kept=1)
+    """The network looks from the best place that the features tell, and the fine stage goes on from there."""
+    frame = Frame(images[0], spacing_mm=patient.spacing_mm)
     with universal.prepare(patient.volume) as session:
-        found = session.search(frame, options)
-        coarse = session._locate_from(images[0], *starts(options), options.looks)
-    begin = VoxelPoses(coarse.rotation, coarse.translation)
+        found = session.search(frame, SearchSettings(kept=1))
+        coarse = session._locate_from(images[0], *find_places(prepared, images[0], SearchSettings()).pose(0), 1)
+    there = prepared.locate(prepared.read(images[:1]), VoxelPoses(coarse.rotation, coarse.translation))
     where = pose_to_voxels(found.pose, frame, patient.volume)
-    one_by_one = [
-        prepared.locate(prepared.read(images[:1]), VoxelPoses(*(part[row : row + 1] for part in begin))).translation[0]
-        for row in range(len(begin.rotation))
-    ]
-    assert min(float((where.translation - place).norm()) for place in one_by_one) < 1e-3
+    torch.testing.assert_close(where.translation, there.translation[0], atol=1e-3, rtol=0)
+    assert 0 < found.stands_out <= 1

@@ -28,8 +28,9 @@ from scopereg.registration.locator import Locator
 from scopereg.registration.method import create as create_method
 from scopereg.registration.model import Registrar
 from scopereg.registration.result import Result, apart_mm
-from scopereg.registration.search import WideOptions, Windows, starts
+from scopereg.registration.search import StartOptions, Windows, starts
 from scopereg.registration.session import Session
+from scopereg.registration.settings import SearchSettings
 
 
 class Far(NamedTuple):
@@ -73,7 +74,7 @@ def searches(known: list[Result], monkeypatch: pytest.MonkeyPatch) -> list[Resul
 
 
 def test_starts_lie_on_both_sides_of_the_middle_on_every_axis() -> None:
-    poses = starts(WideOptions(shift_voxels=5, turn_deg=90))
+    poses = starts(StartOptions(shift_voxels=5, turn_deg=90))
     assert torch.equal(poses.rotation[0], torch.eye(3))
     assert poses.translation.sum(0).abs().max() == 0
     assert poses.translation.norm(dim=1).tolist() == [0, *[5] * 6, *[0] * 6]
@@ -90,29 +91,30 @@ def test_what_a_network_alone_does_not_find_is_found(narrow: Registrar, far: Far
     wide = Locator(far.volume, narrow, wide=True).locate(far.frame)
     assert apart_mm(far.frame, wide.pose, far.true) < 6
     places = (wide, *wide.alternatives)
-    assert 1 < len(places) <= WideOptions().kept
-    assert all(one.similarity >= other.similarity for one, other in pairwise(places))
-    apart = [apart_mm(far.frame, one.pose, other.pose) for n, one in enumerate(places) for other in places[:n]]
-    assert min(apart) > WideOptions().apart_mm
-    assert wide.ok is not None  # the verdict is that of the last look
+    assert 1 <= len(places) <= SearchSettings().kept
+    assert 0 <= wide.stands_out <= 1
     assert wide.evidence is not None
     assert len(searches) == 1
 
 
-def test_the_place_that_is_most_alike_once_refined_is_taken(
-    narrow: Registrar, far: Far, searches: list[Result]
-) -> None:
-    locator = Locator(far.volume, narrow, wide=True, refine=True)
-    found = locator.locate(far.frame)
-    assert found.method == "narrow network, refined"
-    assert apart_mm(far.frame, found.pose, far.true) < 4
-    assert all(found.similarity >= other.similarity for other in found.alternatives)
-    # From the worst of the places first: the order in which they come does not matter.
-    (wide,) = searches
-    worst, *others = reversed((wide, *wide.alternatives))
-    worst = replace(worst, alternatives=tuple(others))
-    again = locator.prepared._best_refined(far.frame, worst)  # type: ignore[attr-defined]
-    assert again.pose.is_close(found.pose, mm=1e-3, deg=1e-3)
+def test_without_features_the_place_that_is_most_alike_once_refined_is_taken(bare: Registrar, far: Far) -> None:
+    """In whatever order the places come."""
+    prepared = Locator(far.volume, bare, wide=True, refine=True).prepared
+    (found,) = prepared.before.locate([far.frame], [None])  # type: ignore[attr-defined]
+    places = (found, *found.alternatives)
+    assert 1 < len(places) <= StartOptions().kept
+    assert all(one.similarity >= other.similarity for one, other in pairwise(places))
+    apart = [apart_mm(far.frame, one.pose, other.pose) for n, one in enumerate(places) for other in places[:n]]
+    assert min(apart) > StartOptions().apart_mm
+    assert math.isnan(found.stands_out)
+    worst, *others = reversed(places)
+    best, again = (
+        prepared._best_refined(far.frame, one)  # type: ignore[attr-defined]
+        for one in (found, replace(worst, alternatives=tuple(others)))
+    )
+    assert apart_mm(far.frame, best.pose, far.true) < 4
+    assert all(best.similarity >= other.similarity for other in best.alternatives)
+    assert again.pose.is_close(best.pose, mm=1e-3, deg=1e-3)
 
 
 def test_wide_within_the_range_of_the_training_is_as_good(narrow: Registrar) -> None:
@@ -205,7 +207,7 @@ def test_what_cannot_look_widely_says_so(narrow: Registrar, far: Far, tmp_path: 
     for method in ("simpleitk-mi", "start"):
         with pytest.raises(ScopeRegError, match="begins where it is told to"):
             Locator(far.volume, method, wide=True)
-    with pytest.raises(ScopeRegError, match="around the middle of the volume"):
+    with pytest.raises(ScopeRegError, match="all over the volume"):
         Locator(far.volume, narrow, wide=True).locate(far.frame, far.true)
     save_network(create("ssvf-heads"), tmp_path / "heads.safetensors", name="ssvf-heads")
     with pytest.raises(ScopeRegError, match="cannot start anywhere else"):

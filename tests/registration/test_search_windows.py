@@ -16,15 +16,14 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from
 from scopereg.networks import create
-from scopereg.networks.streaming import Streaming
 from scopereg.networks.weights import save_network
-from scopereg.registration import search
 from scopereg.registration.calibration import BEYOND, largest_offset
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.result import RegistrationError, Result, apart_mm
-from scopereg.registration.search import WideOptions, Windows, part_corners, starts, window_shape
+from scopereg.registration.search import StartOptions, Windows, starts, window_shape
 from scopereg.registration.session import Session
+from scopereg.registration.settings import SearchSettings
 from scopereg.registration.tracker import Tracker
 
 
@@ -82,10 +81,10 @@ def searched(known: dict[int, Result], monkeypatch: pytest.MonkeyPatch) -> list[
     seen: list[Frame] = []
     search = Windows.search
 
-    def remembered(self: Windows, frame: Frame) -> Result:
+    def remembered(self: Windows, frame: Frame, settings: SearchSettings) -> Result:
         seen.append(frame)
         if id(frame) not in known:
-            known[id(frame)] = search(self, frame)
+            known[id(frame)] = search(self, frame, settings)
         return known[id(frame)]
 
     monkeypatch.setattr(Windows, "search", remembered)
@@ -93,7 +92,7 @@ def searched(known: dict[int, Result], monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def test_starts_in_a_large_volume_leave_no_gap() -> None:
-    options = WideOptions(step_voxels=20)
+    options = StartOptions(step_voxels=20)
     alone, more = starts(options), starts(options, (37.0, 17.0, 43.5))
     assert torch.equal(more.translation[:13], alone.translation)
     assert len(more.translation) == 12 + 5 * 3 * 7  # the middle is there once
@@ -103,51 +102,6 @@ def test_starts_in_a_large_volume_leave_no_gap() -> None:
         assert (float(places.min()), float(places.max())) == (-room, room)
         assert float(places.diff().max()) <= 20
     assert len(starts(options, (6.0, 0.0, 6.0)).translation) == 13  # a little more room than usual
-
-
-def test_parts_of_an_encoded_volume_leave_no_gap_and_stay_inside() -> None:
-    corners = part_corners((32, 128, 128), (119, 162, 202), 8, 16.0)
-    assert corners.shape == (7 * 4 * 6, 3)
-    assert corners.max(0).values.tolist() == [15 - 4, 21 - 16, 26 - 16]  # cells that are left
-    assert corners.min() == 0
-    for axis in range(3):
-        assert int(corners[:, axis].unique().diff().max()) <= 2
-    assert part_corners((32, 64, 64), (32, 64, 64), 8, 16.0).tolist() == [[0, 0, 0]]
-    assert part_corners((30, 60, 64), (32, 72, 64), 4, 1.0).tolist() == [[0, 0, 0], [0, 1, 0]]
-
-
-def test_a_part_tells_where_the_frame_lies_in_the_whole() -> None:
-    """The part that is the phantom, but for what is seen of its surroundings."""
-    patient = phantom.create("abdomen", seed=200_000)
-    poses = sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(0))
-    frame = Frame(patient.acquire(*poses, protocol="paper", seed=3).images[0], spacing_mm=patient.spacing_mm)
-    true = pose_from_voxels(poses.rotation[0], poses.translation[0], frame, patient.volume)
-    array = torch.nn.functional.pad(patient.volume.array, [24, 16, 8, 16, 16, 8])  # before and behind in x, y, z
-    first = np.array(patient.volume.origin_mm) - np.array([24, 8, 16]) * patient.spacing_mm
-    volume = Volume(array, patient.spacing_mm, first.tolist())
-    streaming = scopereg.load("universal", "cpu").streaming
-    assert streaming is not None
-    encoded = streaming.prepare(array, table=False)
-    corners = torch.tensor([[16 // streaming.depth_stride, 1, 3], [0, 0, 0]])
-    found = streaming.locate_in_parts(encoded, frame.array, corners, patient.shape)
-    here, away = (apart_mm(frame, pose_from_voxels(*pose, frame, volume), true) for pose in zip(*found, strict=True))
-    assert here < 6
-    assert away > here
-    with pytest.raises(ScopeRegError, match="do not fit planes"):
-        streaming.locate_in_parts(encoded, frame.array, corners, (32, 128, 136))
-
-
-def test_parts_of_odd_sizes_lie_where_they_should() -> None:
-    """A part of the volume's own size, whatever it is padded to, in planes of 4 or 8 voxels: nothing moves."""
-    for stride in (4, 8):
-        torch.manual_seed(0)
-        streaming = Streaming(create("scope-reg", depth_stride=stride).eval())  # type: ignore[arg-type]
-        volume, image = torch.rand(13, 27, 38), torch.rand(27, 38)
-        encoded = streaming.prepare(volume, table=False)
-        wanted = streaming.locate(encoded, image[None])
-        rotation, translation = streaming.locate_in_parts(encoded, image, torch.zeros(1, 3).long(), (13, 27, 38))
-        torch.testing.assert_close(rotation, wanted.rotation, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(translation, wanted.translation, rtol=1e-4, atol=1e-3)
 
 
 def test_windows_are_as_large_as_what_the_network_knows(sized: Registrar) -> None:
@@ -208,8 +162,8 @@ def test_a_frame_is_found_anywhere_in_a_large_volume(sized: Registrar, large: La
     assert len(searched) == 1
     assert apart_mm(frame, found.pose, true) < 1
     assert found.method == "universal network, refined"
-    assert 1 < 1 + len(found.alternatives) <= WideOptions().kept_windows
-    assert all(found.similarity >= other.similarity for other in found.alternatives)
+    assert 0 < found.stands_out <= 1
+    assert any("sought in all of the volume" in note for note in found.notes)
     assert not any("a wide search" in note for note in locator.notes)
     assert any(
         "this one has 80 x 72 x 136: a wide search looks all over it" in n for n in Locator(large.volume, sized).notes
@@ -218,24 +172,6 @@ def test_a_frame_is_found_anywhere_in_a_large_volume(sized: Registrar, large: La
     assert apart_mm(frame, plain.pose, true) > 10
     assert plain.ok is False
     assert found.confidence > plain.confidence
-
-
-def test_large_windows_are_looked_at_as_parts_of_what_is_encoded_once(
-    sized: Registrar, large: Large, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert sized.streaming is not None
-    looks, depth_stride = Windows(sized, large.volume), sized.streaming.depth_stride
-    wanted = len(part_corners(looks.shape, large.volume.shape, depth_stride, WideOptions().step_voxels))
-    monkeypatch.setattr(search, "_LEAST_PART", 0)
-    monkeypatch.setattr(Windows, "_look", lambda *_: pytest.fail("windows are encoded"))
-    poses, alike = looks._first_look(large.frames[2].array, WideOptions())
-    assert len(poses.rotation) == len(alike) == wanted
-    errors = [
-        apart_mm(large.frames[2], pose_from_voxels(*pose, large.frames[2], large.volume), large.truth[2])
-        for pose in zip(*poses, strict=True)
-    ]
-    assert min(errors) < 5
-    assert bool(((alike >= -1) & (alike <= 1)).all())
 
 
 @pytest.mark.slow
@@ -330,7 +266,7 @@ def test_a_network_that_looks_once_is_given_windows(
     volume, frame = Volume(torch.rand(16, 32, 32), 1.0), Frame(torch.rand(32, 32), 1.0)
     asked: list[type] = []
 
-    def search(self: object, frame: Frame, **_: object) -> Result:
+    def search(self: object, frame: Frame, *_: object) -> Result:
         asked.append(type(self))
         return Result(pose_from_voxels(torch.eye(3), torch.zeros(3), frame, volume), "none", 0.0, 0.0)
 

@@ -50,7 +50,7 @@ class EvaluateOptions:
     """Locate the frames of a fold with one or more methods and write one CSV row per frame.
 
     Methods: identity, simpleitk-mi, simpleitk-ncc, elastix, a model of the package by name, or a .safetensors file,
-    also one of scopereg adapt. Behind a network `:2` makes two passes and `:wide` looks from many starts; behind any
+    also one of scopereg adapt. Behind a network `:2` makes two passes and `:wide` looks all over the volume; behind any
     method `+refine`, or `+` and a classical method, goes on from its poses. Rows of a calibrated network also hold
     the error to expect and whether the pose is reliable. A frame that a classical method cannot locate counts as left
     where it started. Interrupted runs resume with the same command.

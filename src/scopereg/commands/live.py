@@ -76,7 +76,7 @@ class LiveOptions(ImageReading, PageOptions):
     follow: bool = False
     """Weigh each frame against the motion so far, as scopereg track does."""
     wide: bool = False
-    """With --follow: until the probe is found, and when it is lost, look from many starts; takes seconds on a CPU."""
+    """With --follow: until the probe is found, and when it is lost, seek it in all of the volume, however small."""
     tracker: bool = False
     """Show the error against where the source's own tracker puts the frames."""
     world: WorldFile = None

@@ -67,9 +67,11 @@ class RegisterOptions(ImageReading):
     """Try other searches for frames whose pose is not ok; by default wherever a network's poses are refined."""
     seconds: Seconds = None
     wide: bool = False
-    """Look from many starts at once, for large volumes and frames farther off than in the training."""
+    """Seek the frame in all of the volume at once; without this in volumes much larger than the frame alone."""
+    any_angle: bool = False
+    """Seek it in all of the volume, turned in its plane by any angle."""
     start: str | None = None
-    """Where the search begins: a pose file, or tracker: where the frame's own file puts it; else mid-volume."""
+    """Where the search begins: a pose file, or tracker: where the frame's own file puts it; none is needed."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same."""
     index: int | None = None
@@ -226,6 +228,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.resliced,
         options.wide,
         options.seconds,
+        options.any_angle,
     )
 
 

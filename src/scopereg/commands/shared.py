@@ -66,7 +66,7 @@ AnyMethod = Annotated[
 Methods = Annotated[tuple[str, ...], arg(aliases=["--models"])]
 Seconds = Annotated[
     float | None,
-    arg(help="Begin no other search for a frame after so many seconds; by default all are tried that may help."),
+    arg(help="Begin nothing more of a search for a frame, and no other search, after so many seconds."),
 ]
 Protocol = Annotated[
     ProtocolName,

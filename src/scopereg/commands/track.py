@@ -59,7 +59,7 @@ class TrackOptions(TrackSettings, ImageReading):
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
     wide: bool = False
-    """Until a frame is found, and when the probe is lost, look from many starts; takes seconds a frame on a CPU."""
+    """Until a frame is found, and when the probe is lost, seek it in all of the volume, however small that is."""
     rate: float | None = None
     """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
     tracker: bool = False
@@ -105,7 +105,7 @@ def run(options: TrackOptions) -> int:
     steps = _follow(recording, Tracker(locator, settings), truth, targets["table"])
     _finish(console, recording, steps, targets)
     if locator.might_look_wider and any(step.state == "lost" and step.pose is not None for step in steps):
-        console.print("If the probe may be far from the middle of the volume: --wide looks for it from more starts.")
+        console.print("If the probe may be far from the middle of the volume: --wide seeks it in all of it.")
     page = make_page(
         steps,
         recording,

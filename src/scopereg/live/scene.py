@@ -24,7 +24,7 @@ class Plan:
     method: str = DEFAULT
     refine: bool = False
     follow: bool = False  # weigh each frame against the motion so far
-    wide: bool = False  # look from many starts while there is no motion
+    wide: bool = False  # look all over the volume while there is no motion
     device: str = "auto"
 
 
@@ -34,7 +34,8 @@ class Scene:
     def __init__(self, volume: Volume, name: str, plan: Plan, truth: Start | None = None) -> None:
         """`truth` tells how to get at the poses that the frames' own file gives them, where that holds here."""
         self.name, self.volume, self._plan, self._truth = name, volume, plan, truth
-        self.locator = Locator(volume, plan.method, refine=plan.refine, wide=plan.wide, device=plan.device)
+        found = Locator(volume, plan.method, refine=plan.refine, wide=plan.wide, device=plan.device)
+        self.locator = found if plan.follow else found.narrow()  # no time to look all over the volume for every frame
         self._tracker = Tracker(self.locator) if plan.follow else None
 
     @property

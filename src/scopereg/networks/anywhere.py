@@ -1,7 +1,8 @@
 """Anywhere: how alike a frame and a volume are at any pose, told from coarse features that were taught to tell.
 
 At a stride of 8 voxels a few hundred places of a frame are compared with the volume where a pose puts them. A product
-of two weighed vectors for each place, and their sum: so that all shifts of a frame together are one correlation.
+of two weighed vectors for each place, and their sum: so that all shifts of a frame together are one correlation
+(`alike_everywhere`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scopereg.geometry.steps import moved
 from scopereg.networks.lattice import Lattice, kept
 from scopereg.networks.passes import place
 from scopereg.networks.pyramid import read_table
+from scopereg.ops.shifts import shifted_sums
 
 STRIDE = 8
 _STRANGERS, _NEIGHBOURS = 28, 20  # other poses that the true one of a frame is told from: anywhere, and near it
@@ -53,6 +55,19 @@ def alike(frames: FarFrame, volumes: FarVolume, poses: VoxelPoses) -> Float[Tens
     return torch.einsum("bknc,bnc,bn->bk", found, frames.vectors, frames.weights)
 
 
+def alike_everywhere(frame: FarFrame, volume: FarVolume, rotation: Float[Tensor, "r 3 3"]) -> Float[Tensor, "r d h w"]:
+    """As `alike` of one frame, turned so, with its middle on every cell of the volume."""
+    counted = (frame.weights[0] > 0).nonzero()[:, 0]
+    vectors = (frame.vectors[0] * frame.weights[0].unsqueeze(1))[counted]
+    products = (vectors @ volume.table[0].flatten(0, 2).T).unflatten(1, volume.lattice.shape)
+    return shifted_sums(products, frame.points[counted] / STRIDE @ rotation.transpose(1, 2))
+
+
+def cells_voxels(lattice: Lattice, device: torch.device) -> Float[Tensor, "m 3"]:
+    """Where the cells of a volume lie as x, y, z, in voxels from its middle."""
+    return STRIDE * kept(_cells, lattice, device)
+
+
 def telling_loss(
     frames: FarFrame, volumes: FarVolume, true: VoxelPoses, lever: float, sharpness: Float[Tensor, ""]
 ) -> Float[Tensor, "b"]:
@@ -75,7 +90,7 @@ def places_loss(
     """Cross-entropy of each place's own place in the volume among all others that lie apart from it."""
     points = place(frames.points, *true)  # (B, N, 3), voxels
     own, inside = read_table(volumes.table, volumes.lattice, points / STRIDE)
-    cells = STRIDE * kept(_cells, volumes.lattice, points.device)  # (M, 3)
+    cells = cells_voxels(volumes.lattice, points.device)
     each = len(points) // len(volumes.table)
     every = volumes.table.flatten(1, 3).repeat_interleave(each, 0)  # (B, M, C)
     apart = points.square().sum(-1, keepdim=True) + cells.square().sum(-1) - 2 * points @ cells.T

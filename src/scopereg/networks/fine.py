@@ -10,11 +10,11 @@ places of the volume apart, for a first look at all of it (`networks.anywhere`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scopereg.devices import full_precision
@@ -79,12 +79,28 @@ class FineFrame(NamedTuple):
 
     def repeated(self, count: int) -> FineFrame:
         """One frame so many times, without copies."""
+        return self._of_each(lambda part: part.expand(count, *part.shape[1:]))
 
-        def each(part: Tensor) -> Tensor:
-            return part.expand(count, *part.shape[1:])
+    def pick(self, rows: Int64[Tensor, "k"]) -> FineFrame:
+        """Some frames of these; one may be there several times."""
+        return self._of_each(lambda part: part[rows])
 
-        levels = (one._replace(vectors=each(one.vectors), weights=each(one.weights)) for one in self.levels)
-        vectors, weights, seen = (each(part) for part in self.far[:3])
+    @classmethod
+    def joined(cls, parts: Sequence[FineFrame]) -> FineFrame:
+        """Frames of one size as one batch."""
+        levels = (
+            one[0]._replace(
+                vectors=torch.cat([each.vectors for each in one]), weights=torch.cat([each.weights for each in one])
+            )
+            for one in zip(*(part.levels for part in parts), strict=True)
+        )
+        vectors, weights, seen = (torch.cat(one) for one in zip(*(part.far[:3] for part in parts), strict=True))
+        return parts[0]._replace(levels=tuple(levels), far=FarFrame(vectors, weights, seen, parts[0].far.points))
+
+    def _of_each(self, change: Callable[[Tensor], Tensor]) -> FineFrame:
+        """The same change of whatever has a row for each frame."""
+        levels = (one._replace(vectors=change(one.vectors), weights=change(one.weights)) for one in self.levels)
+        vectors, weights, seen = (change(part) for part in self.far[:3])
         return FineFrame(tuple(levels), FarFrame(vectors, weights, seen, self.far.points), self.lever)
 
 
@@ -195,19 +211,28 @@ class FineStage(nn.Module):
         """Where `descend` ends."""
         if not descent.serves(encoded.levels[0].table):
             return self.descend(read, encoded, start)[-1]
-        rotation, translation = start.rotation.float(), start.translation.float()
-        for level, (frame, volume) in enumerate(zip(read.levels, encoded.levels, strict=True)):
-            table = descent.Table(volume.table, volume.lattice.start, volume.stride)
-            rule = descent.Rule(
-                self.steps[level],
-                self.log_damping[level].exp(),
-                self.log_floor[level].exp(),
-                float(self.log_tolerance[level].exp()),
-                frame.lever,
-                _LONGEST * volume.stride,
-            )
-            poses = (frame.vectors, frame.weights, frame.points, rotation, translation)
-            rotation, translation, _ = descent.descend(table, *poses, rule)
+        poses = VoxelPoses(start.rotation.float(), start.translation.float())
+        for level, count in enumerate(self.steps):
+            poses = self.settle_at(level, read, encoded, poses, count)
+        return poses
+
+    def settle_at(self, level: int, read: FineFrame, encoded: FineVolume, poses: VoxelPoses, count: int) -> VoxelPoses:
+        """Where so many steps with the features of one level lead."""
+        frame, volume = read.levels[level], encoded.levels[level]
+        if not descent.serves(volume.table):
+            for _ in range(count):
+                poses = self._step(level, frame, volume, poses)
+            return poses
+        table = descent.Table(volume.table, volume.lattice.start, volume.stride)
+        rule = descent.Rule(
+            count,
+            self.log_damping[level].exp(),
+            self.log_floor[level].exp(),
+            float(self.log_tolerance[level].exp()),
+            frame.lever,
+            _LONGEST * volume.stride,
+        )
+        rotation, translation, _ = descent.descend(table, frame.vectors, frame.weights, frame.points, *poses, rule)
         return VoxelPoses(rotation, translation)
 
     def normal(

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -130,33 +130,6 @@ class Streaming:
             found, fit = self._look_again(prepared, gates, x_s, fit)
         assert found is not None
         return Located(fit.rotation, fit.translation * STRIDE, fit.residual * STRIDE, *found)
-
-    @torch.inference_mode()
-    def locate_in_parts(
-        self,
-        prepared: EncodedVolume,
-        image: Float[Tensor, "h w"],
-        corners: Int[Tensor, "n 3"],
-        shape: tuple[int, int, int],
-    ) -> tuple[Float[Tensor, "n 3 3"], Float[Tensor, "n 3"]]:
-        """Poses, in voxels, of one frame after a decoding pass over each of many parts of a large volume.
-
-        Parts have `shape` and begin at the cells `corners` in z, y, x. They are not encoded anew: near its
-        border a part is not what it would be by itself.
-        """
-        _check_slices(image[None], shape)
-        lattice = pad_volumes(image.new_zeros(1, *shape), self.depth_stride)[1]._replace(reach=self.reach)
-        depth, height, width = lattice.shape
-        cells = prepared.tokens[0].unflatten(1, prepared.lattice.shape[1:])  # (D', H', W', C')
-        parts = [cells[z : z + depth, y : y + height, x : x + width].flatten(1, 2) for z, y, x in corners.tolist()]
-        gates, x_s = self._read_slices(image[None])
-        gates = Gates(*(part.repeat(len(parts), 1, 1, 1) for part in gates))
-        x_s = None if x_s is None else x_s.expand(len(parts), -1, -1)
-        part = EncodedVolume(torch.stack(parts), None, lattice, shape)
-        fit = self._fit(lattice, *self._decode(gates, x_s, part.tokens, part))
-        steps = torch.tensor([lattice.depth_step, 1.0, 1.0])
-        moved = torch.tensor(prepared.lattice.start) - torch.tensor(lattice.start) + corners * steps  # cells in z, y, x
-        return fit.rotation, (fit.translation + moved.flip(1).to(fit.translation)) * STRIDE
 
     @torch.inference_mode()
     def whole(self, slices: Float[Tensor, "b h w"], volume: Float[Tensor, "d h2 w2"]) -> Located:

@@ -51,7 +51,8 @@ class Job:
     placed: str | None  # endings of images, None for no such image
     resliced: str | None
     wide: bool = False
-    seconds: float | None = None  # after which a fallback begins nothing new
+    seconds: float | None = None  # after which neither a search nor a fallback begins anything new
+    any_angle: bool = False
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -160,7 +161,8 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    return Worker(Locator(volume, job.method, device=job.device, wide=job.wide, seconds=job.seconds), start)
+    how = {"wide": job.wide, "any_angle": job.any_angle}
+    return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 
 @lru_cache(maxsize=1)

@@ -63,7 +63,7 @@ class AgainWay:
 
 
 class WiderWay:
-    """The method before, looking from many starts all over the volume."""
+    """The method before, looking all over the volume; nothing new where it has done so already."""
 
     words, polished = "the wide search", True
 
@@ -77,7 +77,8 @@ class WiderWay:
         return None if wider is None else cls(wider)
 
     def places(self, frame: Frame, start: Pose | None, best: Result | None) -> Iterator[Found]:
-        yield from self.wider.locate([frame], [None])
+        if best is None or not math.isfinite(best.stands_out):
+            yield from self.wider.locate([frame], [None])
 
 
 class MethodWay:
@@ -173,14 +174,19 @@ class PreparedFallback(Prepared):
     def _try(self, way: Way, frame: Frame, start: Pose | None, attempts: Attempts) -> None:
         """All places of a way until one is ok; what it cannot do must not cost what was found before."""
         attempts.tried.append(way.words)
+        nothing = True
         try:
             for place in way.places(frame, start, attempts.best):
+                nothing = False
                 if isinstance(place, Result):
                     attempts.add(way.words, self._seen_from(frame, place, way.polished))
                 if attempts.is_ok:
                     return
         except ScopeRegError as error:
             attempts.tried[-1] += f" ({error.what})"
+        else:
+            if nothing:
+                attempts.tried.pop()
 
     def _seen_from(self, frame: Frame, place: Result, polished: bool) -> list[Result]:
         """A place as the method before sees the frame from there, with its verdict.
@@ -196,7 +202,7 @@ class PreparedFallback(Prepared):
         (again,) = self._near.locate([frame], [there.pose])
         if not isinstance(again, Result):
             return [_unconfirmed(there, None, again.what)]
-        again = self.alike.of(frame, again)
+        again = replace(self.alike.of(frame, again), stands_out=place.stands_out)
         same = apart_mm(frame, again.pose, there.pose) <= SUCCESS_MM
         if same and not there.similarity > again.similarity:
             return [again]

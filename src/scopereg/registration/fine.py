@@ -14,11 +14,15 @@ from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, moved, solve_positive
 from scopereg.networks.anywhere import alike
 from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume
+from scopereg.networks.passes import place
+from scopereg.networks.pyramid import read_table, volume_lattice
 from scopereg.ops import descent
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
 _UNSAID = 0.005  # stretch that says nothing
+_CONTENT = 4  # voxels between places that are known to show something
+_SHARED = 0.5  # of a frame, that must lie where the volume shows something, for places to be compared
 _DAMPING = 0.01  # share of the curvature
 _STRETCHES = (3, 3, 3)  # steps at each stride, coarse to fine, of a pose with the size of the pixels
 _FAR = 1e6  # voxels: no step is as long
@@ -41,6 +45,8 @@ class PreparedFine:
         self.stage = stage
         with torch.inference_mode():
             self.encoded = encoded or stage.encode(volume[None].float())
+            shown = F.max_pool3d((volume[None] > 0).float(), _CONTENT + 1, _CONTENT, _CONTENT // 2)
+            self._shown = shown.unsqueeze(-1), volume_lattice(volume.shape, shown.shape[1:], _CONTENT)
 
     @torch.inference_mode()
     def read(self, images: Float[Tensor, "b h w"]) -> FineFrame:
@@ -51,6 +57,15 @@ class PreparedFine:
     def locate(self, frames: FineFrame, start: VoxelPoses) -> VoxelPoses:
         """From poses that a network found, in centred voxels."""
         return self.stage.settle(frames, self.encoded, start)
+
+    @torch.inference_mode()
+    def apart(self, frames: FineFrame, poses: VoxelPoses, level: int = FINEST) -> Float[Tensor, "b"]:
+        """How far features of frames and volume are apart; infinite where the volume shows too little of a frame."""
+        frame = frames.levels[level]
+        found = self.stage.agreement(level, frame, self.encoded.levels[level], poses).robust
+        shown, inside = read_table(*self._shown, place(frame.points, *poses) / _CONTENT)
+        shared = (frame.weights * shown[..., 0] * inside).sum(1) / frame.weights.sum(1).clamp_min(1e-6)
+        return found.masked_fill(shared < _SHARED, torch.inf)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 4"]:

@@ -44,6 +44,7 @@ class Locator:
         wide: bool = False,
         fallback: bool = False,
         seconds: float | None = None,
+        any_angle: bool = False,
         device: str = "auto",
     ) -> None:
         """See `method.create`."""
@@ -52,7 +53,7 @@ class Locator:
         how = {"wide": wide, "refine": refine, "fallback": fallback}
         unit = replace(volume, array=unit_range(volume.array))
         with timed(f"opened {getattr(method, 'name', method)}"):
-            self.method = create(method, device, **how, seconds=seconds)
+            self.method = create(method, device, **how, seconds=seconds, any_angle=any_angle)
         with timed(f"prepared the volume for {self.method.name}"):
             self.prepared = self.method.prepare(unit)
             self._alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))

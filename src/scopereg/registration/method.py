@@ -3,7 +3,7 @@
     NAME[:wide|:2][+refine[=LIKENESS]|+fallback|+simpleitk-mi|+simpleitk-ncc|+elastix ...]
 
 NAME is a model of the package, a .safetensors file, a classical method, or `identity` for no registration. Behind a
-network `:wide` looks from many starts and `:2` makes two passes, each of which sees the volume from where the one
+network `:wide` looks all over the volume and `:2` makes two passes, each of which sees the volume from where the one
 before found the frame. Every `+` goes on from the poses found so far; a refinement
 compares grey values, unless it names another likeness. A fallback tries other ways where the pose is not ok.
 """
@@ -206,22 +206,25 @@ def create(
     refine: bool = False,
     fallback: bool = False,
     seconds: float | None = None,
+    any_angle: bool = False,
 ) -> Method:
     """A method by its name or of a network; `wide`, `refine` and `fallback` say the same as in the name.
 
-    After `seconds` of a frame a fallback begins nothing new.
+    After `seconds` of a frame neither a search of the volume nor a fallback begins anything new. With `any_angle`
+    networks seek frames in all of the volume, turned in their plane by any angle.
     """
+    search: dict[str, Any] = {"any_angle": any_angle, "seconds": seconds}
     if isinstance(method, str | Path):
         name = parse(str(method)).also(wide=wide, refine=refine, fallback=fallback)
-        made, fallback = _first(name, device), name.falls_back
+        made, fallback = _first(name, device, search), name.falls_back
         for step in name.steps:
             go_on = _step_of(step)
             assert go_on is not None, step
             made = made if step == FALLBACK else go_on(made, device)
     else:
         if isinstance(method, Registrar):
-            method = NetworkMethod(method, wide=wide)
-        elif wide:
+            method = NetworkMethod(method, wide=wide, **search)
+        elif wide or any_angle:
             raise _no_wide_search(method.name)
         made = RefinedMethod(method, device) if refine else method
     return FallbackMethod(made, device, _WAYS, seconds=seconds) if fallback else made
@@ -258,11 +261,11 @@ def _step_of(text: str) -> MakeStep | None:
     return _STEPS.get(text)
 
 
-def _first(name: MethodName, device: str) -> Method:
+def _first(name: MethodName, device: str, search: dict[str, Any]) -> Method:
     if name.first not in _FIRSTS:
         model = models.load(name.first, device)
-        return NetworkMethod(model, passes=name.passes, wide=name.wide)
-    if name.wide:
+        return NetworkMethod(model, passes=name.passes, wide=name.wide, **search)
+    if name.wide or search["any_angle"]:
         raise _no_wide_search(name.first)
     return _FIRSTS[name.first](device)
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
+import math
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, pose_to_voxels
+from scopereg.images import Frame, Volume, pose_to_voxels, seen_from, unit_range
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
+from scopereg.registration.fine import PreparedFine
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.result import RegistrationError, Result
-from scopereg.registration.search import UNLIKE, WideOptions, Windows
+from scopereg.registration.search import UNLIKE, StartOptions, Windows, doubted
 from scopereg.registration.session import Session
+from scopereg.registration.settings import SearchSettings
 from scopereg.registration.working_grid import (
     FieldOfView,
     Gridded,
@@ -33,22 +36,46 @@ from scopereg.registration.working_grid import (
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
 
+Made = TypeVar("Made")
+
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
+
+_TURNED_DEG = 45.0  # from here on features of the volume as it lies are not those of the frame
 
 
 class NetworkMethod:
     """A network with its weights. With several passes nobody knows what its verdicts are worth: it gives none."""
 
-    def __init__(self, model: Registrar, *, passes: int = 1, wide: bool = False) -> None:
+    def __init__(
+        self,
+        model: Registrar,
+        *,
+        passes: int = 1,
+        wide: bool = False,
+        any_angle: bool = False,
+        seconds: float | None = None,
+    ) -> None:
+        """With `wide` frames are sought in all of the volume; else too, where it is much larger than a window.
+
+        By `any_angle` they may be turned in their plane, and after so many `seconds` a search begins nothing more.
+        """
+        if any_angle and model.fine is None:
+            raise ScopeRegError(
+                f"{model.name} has no features to compare turned frames by",
+                where="any_angle=",
+                fix="use weights with a fine stage, such as universal, or leave it out",
+            )
         self.model = model if passes == 1 else replace(model, calibration=None)
-        self.passes, self.wide = passes, wide
-        self.name = model.name + (" wide" if wide else "") + (f" x{passes}" if passes > 1 else "")
+        self.passes, self.wide = passes, wide or any_angle
+        self.search = SearchSettings(any_angle=any_angle, seconds=seconds)
+        words = (" wide" if self.wide else "") + (" any angle" if any_angle else "")
+        self.name = model.name + words + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
         if model.fine is not None:
             self.facts["fine_sha256"] = weights_sha256(model.fine.state_dict())
-        if wide:
-            self.facts["wide"] = str(WideOptions())
+        if self.wide:
+            self.facts["wide"] = str(StartOptions() if model.fine is None else self.search)
         if self.model.calibration is not None:
             self.facts["calibration"] = self.model.calibration.made_on
         if model.bases:
@@ -64,7 +91,9 @@ class PreparedNetwork(Prepared):
     batch_size, worth_a_process = 8, 16
 
     def __init__(self, method: NetworkMethod, volume: Volume) -> None:
-        self.model, self.passes, self.wide = method.model, method.passes, method.wide
+        self.model, self.passes = method.model, method.passes
+        self.wide: bool | None = method.wide or None  # None: where the volume is much larger than a window
+        self.search = method.search
         self.judges = self.model.calibration is not None
         self.precise = self.model.fine is not None
         self.might_look_wider = not self.wide
@@ -73,7 +102,7 @@ class PreparedNetwork(Prepared):
         words: list[str] = []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
-            words = [prepared.note, _unlike_training(self.model, prepared.window, self.wide)]
+            words = [prepared.note, _unlike_training(self.model, prepared.window, bool(self.wide))]
         self.notes = tuple(text for text in words if text)
 
     def volume_for(self, frame: Frame) -> PreparedVolume:
@@ -84,9 +113,7 @@ class PreparedNetwork(Prepared):
         found: dict[int, Found] = {}
         prepared = [self.volume_for(frame) for frame in frames]
         if self.wide and any(start is not None for start in starts):
-            raise ScopeRegError(
-                "it looks around the middle of the volume", where="wide=", fix="leave out wide=, or the start"
-            )
+            raise ScopeRegError("it looks all over the volume", where="wide=", fix="leave out wide=, or the start")
         unled = [row for row, start in enumerate(starts) if start is None]
         for ready in dict.fromkeys(prepared[row] for row in unled):
             rows = [row for row in unled if prepared[row] is ready]
@@ -101,12 +128,15 @@ class PreparedNetwork(Prepared):
     def judge_refined(self, frame: Frame, result: Result, stage: Stage = REFINED) -> Result:
         """A result whose pose was refined, with a verdict on that where the network's own had one."""
         ready = self.volume_for(frame)
-        session = ready.session if result.seen_from is None else ready.session_of_all
-        return session.judge_refined(frame, result, stage)
+        if result.seen_from is None:
+            judged = ready.session.judge_refined(frame, result, stage)
+        else:
+            judged = ready.session_at(frame, result.seen_from).judge_refined(frame, result, stage)
+        return doubted(judged)
 
     def narrow(self) -> PreparedNetwork:
         same = copy.copy(self)
-        same.wide = False
+        same.wide, same.might_look_wider = False, not self.wide
         return same
 
     def wider(self) -> PreparedNetwork | None:
@@ -127,10 +157,12 @@ class PreparedNetwork(Prepared):
         return _offset(ready, frame, pose) <= trained
 
     def _from_the_middle(self, ready: PreparedVolume, frames: Sequence[Frame]) -> Sequence[Found]:
-        if self.wide:
+        """Around it, or all over the volume."""
+        if self.wide or (self.wide is None and ready.reaches_farther):
             # Then it may look from anywhere at what is encoded.
-            encoded = self.model.decodes_again and ready.whole and ready.windows.count <= _FEW
-            return [_widely(ready, frame, encoded) for frame in frames]
+            few = ready.windows.count <= _FEW and not self.search.any_angle
+            encoded = self.model.decodes_again and ready.whole and few
+            return [_widely(ready, frame, encoded, self.search) for frame in frames]
         found = ready.session.register_all(frames)
         # Where the network knows no volumes as large as this one it looks again at the part that it should know.
         again = self.passes - 1 + (ready.whole and not ready.windows.covers)
@@ -148,7 +180,8 @@ class PreparedNetwork(Prepared):
             return found
         notes = list(_cut_note(frame, ready.window))
         if self.model.sizes is not None:
-            notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, self.wide or led)) if text]
+            everywhere = led or bool(self.wide) or math.isfinite(found.stands_out)
+            notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, everywhere)) if text]
         known = self.model.calibration
         return replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
 
@@ -164,11 +197,11 @@ def _seen_again(ready: PreparedVolume, frame: Frame, result: Result, times: int)
     return result
 
 
-def _widely(ready: PreparedVolume, frame: Frame, encoded: bool) -> Found:
+def _widely(ready: PreparedVolume, frame: Frame, encoded: bool, settings: SearchSettings) -> Found:
     try:
         if encoded:
-            return ready.session.search(frame, room_voxels=ready.windows.room_voxels)
-        return ready.windows.search(frame)
+            return ready.session.search(frame, settings, ready.windows.room_voxels)
+        return ready.windows.search(frame, settings)
     except RegistrationError as error:
         return error
 
@@ -214,25 +247,77 @@ def _cut_note(frame: Frame, volume: Volume) -> tuple[str, ...]:
 
 
 class PreparedVolume:
-    """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere."""
+    """A volume for frames of one field of view: a session of its middle or of all of it, and windows elsewhere.
+
+    What is prepared for a session, and for a search of all of the volume, is made when it is first needed.
+    """
 
     def __init__(self, model: Registrar, gridded: Gridded) -> None:
         self.model, self.volume, self.note = model, gridded.volume, gridded.note
         self.window = gridded.first_look
-        self.session: Session = model.prepare(self.window)
-        encoded = self.session.prepared if self.whole else None
+        self._session = _Once(partial(model.prepare, self.window))
+        self._fine = _Once(partial(_fine_of, model, self.volume, self._session if self.whole else None))
+        self._session_of_all = _Once(partial(_judge_of, model, self.volume, self._fine))
         shape = None if gridded.window is None else self.window.shape
-        self.windows: Windows = Windows(model, self.volume, shape=shape, encoded=encoded)
+        self.windows: Windows = Windows(model, self.volume, shape=shape, fine=self._fine)
 
     @property
     def whole(self) -> bool:
         """Whether the session is of all of the volume."""
         return self.window is self.volume
 
-    @cached_property
+    @property
+    def reaches_farther(self) -> bool:
+        """Whether frames may well lie farther from the middle than the network looks, and it can tell where."""
+        known = self.model.sizes
+        return (
+            known is not None and self.model.fine is not None and max(self.windows.room_voxels) > known.magnitude_voxels
+        )
+
+    @property
+    def session(self) -> Session:
+        return self._session()
+
+    @property
     def session_of_all(self) -> Session:
         """A session that judges poses anywhere in the volume; where that is larger than the window it locates none."""
-        return self.session if self.whole else Session(self.model, self.volume, recorded=False, encoded=False)
+        return self.session if self.whole else self._session_of_all()
+
+    def session_at(self, frame: Frame, place: Pose) -> Session:
+        """A session that judges poses around one from which the volume was seen.
+
+        Features are those of images that are turned by little: where that pose is turned by more, the volume is too.
+        """
+        where = pose_to_voxels(place, frame_on_grid(frame, self.window), self.volume)
+        turn_deg = math.degrees(math.acos(min(max((float(where.rotation.trace()) - 1) / 2, -1.0), 1.0)))
+        if self.model.fine is None or turn_deg <= _TURNED_DEG:
+            return self.session_of_all
+        seen = seen_from(self.volume, *where, self.window.shape)
+        return Session(self.model, seen, recorded=False, encoded=False)
+
+
+class _Once(Generic[Made]):
+    """What is made when it is first asked for, by whichever thread; it knows nobody who asks."""
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make, self._lock, self._made = make, threading.Lock(), list[Made]()
+
+    def __call__(self) -> Made:
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
+def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | None) -> PreparedFine | None:
+    """All of a volume as the fine stage prepares it, or did so for a session of it; None where there is no stage."""
+    if model.fine is None or session is not None:
+        return None if session is None else session().fine
+    return PreparedFine(model.fine, unit_range(volume.array).to(model.device))
+
+
+def _judge_of(model: Registrar, volume: Volume, fine: Callable[[], PreparedFine | None]) -> Session:
+    return Session(model, volume, recorded=False, encoded=False, fine=fine())
 
 
 class PreparedVolumes:

@@ -7,6 +7,7 @@ pose, coarse to fine. How much the start counts beside what is seen, which steps
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -286,7 +287,9 @@ class PreparedRefinement(Prepared):
             return replace(found, notes=(*found.notes, f"not refined: {error.what}"))
 
     def _best_refined(self, frame: Frame, found: Result) -> Result:
-        """The place found or, of a wide search, whichever of the places is most like the frame once refined."""
+        """The place found or, of a search from starts, whichever of the places is most like the frame once refined."""
+        if math.isfinite(found.stands_out):
+            return self._refine(frame, found)
         refined: list[Result] = []
         failures: list[RegistrationError] = []
         for place in (found, *found.alternatives):

@@ -62,6 +62,7 @@ class Result:
     calibrated_on: str = ""  # what the verdict rests on, in words
     features: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of quality, for the verdict
     seen_from: Pose | None = None  # the middle of what a network was given, if that is not the whole volume
+    stands_out: float = math.nan  # of a search: by how much it fits better than the next best place, 0 to 1
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     alternatives: tuple[Result, ...] = field(default=(), repr=False, compare=False)  # other places of a wide search
@@ -110,6 +111,7 @@ class Result:
             "similarity": self.similarity,
             "time_ms": self.time_ms,
             "iterations": self.iterations,
+            "stands_out": _number(self.stands_out),
             "confidence": _number(self.confidence),
             "expected_mm": _number(self.expected_mm),
             "bound_mm": _number(self.bound_mm),

@@ -1,8 +1,7 @@
-"""Search: where a network looks beyond the offsets and the volumes that it was trained for.
+"""Search: where in all of a volume a frame lies; windows of a volume, for networks that look at a part of it.
 
-A network finds frames around the middle of what it is given. One that makes several passes may begin anywhere: it
-decodes the encoded volume as seen from a start, and goes on from where that leads (`starts`). Any network can be given
-the volume as seen from another pose and finds the frames around that (`Windows`), in volumes much larger than it knows.
+Where a network has a fine stage, its features tell places anywhere in the volume (`places`), and the network looks from
+the best of them, which its verdict needs. Others look from many `starts` themselves.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,24 +19,25 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, resample_volume, rotation_from_euler_deg
 from scopereg.images import Frame, Volume, pose_from_voxels, pose_to_voxels, seen_from
-from scopereg.networks.encoders import STRIDE
-from scopereg.networks.streaming import EncodedVolume
+from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import similarity_at
+from scopereg.registration.places import Places, find_places
 from scopereg.registration.result import RegistrationError, Result, apart_mm
-from scopereg.registration.working_grid import MANY_VOXELS, frame_on_grid
+from scopereg.registration.settings import SearchSettings
+from scopereg.registration.working_grid import frame_on_grid
 
 if TYPE_CHECKING:
     from scopereg.registration.model import Registrar
 
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
-_LEAST_PART = 96  # voxels across a part of an encoded volume: smaller ones are little else than border
 _TOGETHER = 8  # windows that the network is given at once
 _INSIDE = 0.9  # share of a window that must lie in the volume, or the network sees what no calibration saw
+CONTESTED = 0.05  # a place that stands out by less may be another one: what the network says of it is not enough
 
 
 @dataclass(frozen=True)
-class WideOptions:
-    """How far and how long to look."""
+class StartOptions:
+    """Where networks without a fine stage look from, and how long."""
 
     shift_voxels: float = 12.0
     """Of a start that is shifted: a little more than what networks are trained for."""
@@ -58,7 +57,7 @@ class WideOptions:
     """Of two places that are not the same."""
 
 
-def starts(options: WideOptions, room_voxels: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> VoxelPoses:
+def starts(options: StartOptions, room_voxels: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> VoxelPoses:
     """The middle, shifts and turns: thirteen poses (13, ...) in centred voxels; then those all over the room (x, y, z).
 
     Room is how far starts may be from the middle of a volume that is larger than those of the training.
@@ -79,6 +78,39 @@ def _spread(room: float, step: float) -> list[float]:
     return torch.linspace(-room, room, 2 * count + 1).tolist() if count else [0.0]
 
 
+class Look(NamedTuple):
+    """A place, and what the network found as it looked from there."""
+
+    row: int  # of the places
+    result: Result
+    pose: VoxelPoses  # (1, ...), where it found the frame
+
+
+def best_of_places(places: Places, looks: Sequence[Look], time_ms: float) -> Result:
+    """The best place that the network confirms, with how far it stands out; its `alternatives` are the others."""
+    if not looks:
+        raise nothing_alike()
+    ordered = sorted(looks, key=lambda look: (places.is_elsewhere(look.row, look.pose), look.row))
+    best, *others = (
+        doubted(replace(look.result, time_ms=time_ms, stands_out=places.stands_out(look.row))) for look in ordered
+    )
+    note = f"sought in all of the volume: at the next best place the features fit {best.stands_out:.0%} worse"
+    return replace(best, alternatives=tuple(others), notes=(*best.notes, note))
+
+
+def doubted(result: Result) -> Result:
+    """The result of a search; not ok where another place is as good: which one is right nobody can tell."""
+    if not (result.ok and result.stands_out < CONTESTED):
+        return result
+    return replace(result, ok=False, reason="another place in the volume fits the frame nearly as well")
+
+
+def nothing_alike() -> RegistrationError:
+    return RegistrationError(
+        "nothing of the volume is like the frame", where="wide=", fix="check that they show the same anatomy"
+    )
+
+
 class Windows:
     """A volume for a network that looks at parts of it; poses are those of the whole."""
 
@@ -88,15 +120,15 @@ class Windows:
         volume: Volume,
         *,
         shape: tuple[int, int, int] | None = None,
-        encoded: EncodedVolume | None = None,
+        fine: Callable[[], PreparedFine | None] = lambda: None,
     ) -> None:
         """The volume is isotropic, with values in [0, 1].
 
-        Windows have `shape` (D, H, W), or what the facts of the model say, see `window_shape`. `encoded` is the volume
-        as the network prepared it, where somebody has that already.
+        Windows have `shape` (D, H, W), or what the facts of the model say, see `window_shape`. `fine` gives the volume
+        as the network's fine stage prepares it, when that is first needed; None where it has none.
         """
         self.model, self.volume = model, volume.to(model.device)
-        self._given = encoded
+        self._fine = fine
         self.shape = shape or window_shape(model, volume)
         # What tells the size of a frame that the network is given.
         self._plane = Volume(torch.zeros(self.shape), volume.isotropic_spacing_mm)
@@ -142,27 +174,38 @@ class Windows:
         return replace(found, time_ms=(time.perf_counter() - begin) * 1e3, volume=self.volume)
 
     @torch.inference_mode()
-    def search(self, frame: Frame, options: WideOptions | None = None) -> Result:
-        """The frame from starts all over the volume; takes some time.
-
-        The place where the volume is most like the frame; its `alternatives` are others, the most alike first.
-        """
-        begin, options = time.perf_counter(), options or WideOptions()
-        found = list(self._places(frame, options))
-        if not found:
-            raise RegistrationError(
-                "nothing of the volume is like the frame", where="wide=", fix="check that they show the same anatomy"
-            )
-        found.sort(key=lambda result: result.similarity if math.isfinite(result.similarity) else -1.0, reverse=True)
-        time_ms = (time.perf_counter() - begin) * 1e3
-        best, *others = (replace(result, time_ms=time_ms) for result in found)
-        return replace(best, alternatives=tuple(others))
-
-    def _places(self, frame: Frame, options: WideOptions) -> Iterator[Result]:
-        """The best places that lie apart, each looked at once more from there."""
+    def search(self, frame: Frame, settings: SearchSettings | None = None) -> Result:
+        """The frame anywhere in the volume, without a start; its `alternatives` are other places, the best first."""
+        begin, settings = time.perf_counter(), settings or SearchSettings()
+        until = math.inf if settings.seconds is None else begin + settings.seconds
         grid = frame_on_grid(frame, self._plane)
         image = grid.for_registration().array.to(self.model.device)
-        poses, alike = _best(*self._first_look(image, options), options.again)
+        fine = self._fine()
+        if fine is None:
+            found = list(self._from_starts(frame, grid, image, StartOptions()))
+            if not found:
+                raise nothing_alike()
+            found.sort(key=lambda result: result.similarity if math.isfinite(result.similarity) else -1.0, reverse=True)
+            time_ms = (time.perf_counter() - begin) * 1e3
+            best, *others = (replace(result, time_ms=time_ms) for result in found)
+            return replace(best, alternatives=tuple(others))
+        places = find_places(fine, image, settings, until)
+        looks: list[Look] = []
+        for row in places.apart_from_one_another(settings.kept):
+            if looks and (time.perf_counter() > until or places.stands_out(0) >= settings.stands_out):
+                break
+            pose = pose_from_voxels(places.poses.rotation[row], places.poses.translation[row], grid, self.volume)
+            looks += [self._look_from(row, result, grid) for result in self._last_look(frame, pose)]
+        return best_of_places(places, looks, (time.perf_counter() - begin) * 1e3)
+
+    def _look_from(self, row: int, result: Result, grid: Frame) -> Look:
+        where = pose_to_voxels(result.pose, grid, self.volume)
+        pose = VoxelPoses(*(part[None].to(self.model.device, torch.float32) for part in where))
+        return Look(row, result, pose)
+
+    def _from_starts(self, frame: Frame, grid: Frame, image: Tensor, options: StartOptions) -> Iterator[Result]:
+        """The best places that lie apart, each looked at once more from there."""
+        poses, alike = _best(*self._look(image, starts(options, self.room_voxels)), options.again)
         after, more_alike = self._look(image, poses)
         better = more_alike > alike
         poses = VoxelPoses(
@@ -185,22 +228,6 @@ class Windows:
         except RegistrationError:  # the volume has nothing there
             return
 
-    def _first_look(self, image: Tensor, options: WideOptions) -> tuple[VoxelPoses, Tensor]:
-        """As `_look`, from starts all over the volume; a large one is encoded once, and looked at in parts."""
-        streaming = self.model.streaming
-        large = math.prod(self.volume.shape) > 1.5 * MANY_VOXELS  # too large to be encoded as a whole
-        if self.covers or streaming is None or large or min(self.shape[1:]) < _LEAST_PART:
-            return self._look(image, starts(options, self.room_voxels))
-        encoded = self._encoded
-        corners = part_corners(self.shape, self.volume.shape, streaming.depth_stride, options.step_voxels)
-        found = [streaming.locate_in_parts(encoded, image, part, self.shape) for part in corners.split(2 * _TOGETHER)]
-        return self._compared(image, VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True))))
-
-    @cached_property
-    def _encoded(self) -> EncodedVolume:
-        assert self.model.streaming is not None
-        return self._given or self.model.streaming.prepare(self.volume.array, table=False)
-
     def _look(self, image: Tensor, first: VoxelPoses) -> tuple[VoxelPoses, Tensor]:
         """Where an image (H, W) is found from each start (N, ...), and how like it the volume is there (N,)."""
         device, reference = self.model.device, self.volume.array
@@ -212,10 +239,7 @@ class Windows:
             located = self.model.network(image.expand(count, -1, -1), windows)
             inside = VoxelPoses(located.rotation.float(), located.translation.float())
             found.append(compose_poses(VoxelPoses(rotation, translation), inside))
-        return self._compared(image, VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True))))
-
-    def _compared(self, image: Tensor, poses: VoxelPoses) -> tuple[VoxelPoses, Tensor]:
-        """Poses (N, ...), and how like an image (H, W) the volume is there (N,)."""
+        poses = VoxelPoses(*(torch.cat(parts) for parts in zip(*found, strict=True)))
         alike = similarity_at(image.expand(len(poses.rotation), -1, -1), self.volume.array, poses)
         return poses, alike.nan_to_num(-1.0)
 
@@ -234,19 +258,6 @@ def window_shape(model: Registrar, volume: Volume) -> tuple[int, int, int]:
     usual = model.facts.get("window") or (trained if large else volume.shape)
     depth, height, width = (min(now, int(then)) for now, then in zip(volume.shape, usual, strict=True))
     return depth, height, width
-
-
-def part_corners(
-    part: tuple[int, int, int], volume: tuple[int, int, int], depth_stride: int, step_voxels: float
-) -> Tensor:
-    """First cells (N, 3) in z, y, x of parts all over an encoded volume, at most so far apart."""
-    axes = []
-    for size, whole, stride in zip(part, volume, (depth_stride, STRIDE, STRIDE), strict=True):
-        # Both are padded to the encoder's stride.
-        room = (whole + -whole % STRIDE) // stride - (size + -size % STRIDE) // stride
-        count = math.ceil(room / max(step_voxels // stride, 1))
-        axes.append(torch.linspace(0, room, count + 1).round().long())
-    return torch.cartesian_prod(*axes)
 
 
 def _best(poses: VoxelPoses, alike: Tensor, count: int) -> tuple[VoxelPoses, Tensor]:

@@ -26,8 +26,10 @@ from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.confidence import QualityFeatures, at_pose, features_of
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import similarity_at
+from scopereg.registration.places import find_places
 from scopereg.registration.result import Result, apart_mm
-from scopereg.registration.search import WideOptions, starts
+from scopereg.registration.search import Look, StartOptions, best_of_places, nothing_alike, starts
+from scopereg.registration.settings import SearchSettings
 from scopereg.registration.working_grid import frame_on_grid
 from scopereg.threads import watched
 
@@ -63,10 +65,12 @@ class Session:
         *,
         recorded: bool = True,
         encoded: bool = True,
+        fine: PreparedFine | None = None,
     ) -> None:
         """On a GPU frames are located by a recording, unless that is not `recorded`: it pays after some frames.
 
         A volume that is not `encoded` costs little memory: then the session only judges poses, and locates nothing.
+        `fine` is the volume as the fine stage prepared it, where somebody has that already.
         """
         check_content(volume)
         begin = time.perf_counter()
@@ -86,8 +90,8 @@ class Session:
         elif encoded:
             self._locate = partial(_forward, registrar.network, self._reference[None])
             self._locate_from = self._one_start_alone
-        self.fine: PreparedFine | None = None
-        if encoded and registrar.fine is not None:
+        self.fine = fine
+        if encoded and fine is None and registrar.fine is not None:
             self.fine = PreparedFine(registrar.fine, self._reference)
         # Other networks may draw random numbers or wait for the GPU.
         self._recorded = recorded and streaming is not None
@@ -166,23 +170,45 @@ class Session:
     def search(
         self,
         frame: Frame,
-        options: WideOptions | None = None,
+        settings: SearchSettings | None = None,
         room_voxels: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> Result:
-        """As `register`, from several starts, for frames farther off than those of the training; takes some time.
+        """As `register`, anywhere in the volume; takes some time. Its `alternatives` are other places, the best first.
 
-        The place where the volume is most like the frame; its `alternatives` are others, the most alike first.
-        `room_voxels` is how far more starts lie from the middle, in x, y, z, see `wide.starts`.
+        Without a fine stage it looks from several starts, and the place where the volume is most like the frame is the
+        best; `room_voxels` is how far more of them lie from the middle, in x, y, z, see `search.starts`.
         """
-        begin, options = time.perf_counter(), options or WideOptions()
+        begin, settings = time.perf_counter(), settings or SearchSettings()
         check_content(frame)
         grid = frame_on_grid(frame, self.volume)
         image = grid.for_registration().array.to(self._reference.device)
         mask = _mask_of(grid).to(self._reference.device)
         ready = time.perf_counter()
+        timings = {"image": (ready - begin) * 1e3}
         with self._in_use():
-            found = self._find_from(image, mask, starts(options, room_voxels), options.looks)
-        timings = {"image": (ready - begin) * 1e3, "network": (time.perf_counter() - ready) * 1e3}
+            if self.fine is None:
+                options = StartOptions()
+                found = self._find_from(image, mask, starts(options, room_voxels), options.looks)
+                timings["network"] = (time.perf_counter() - ready) * 1e3
+                return self._most_alike(found, frame, grid, timings, options)
+            until = math.inf if settings.seconds is None else begin + settings.seconds
+            places = find_places(self.fine, image, settings, until)
+            rows = places.apart_from_one_another(settings.kept)
+            if not rows:
+                raise nothing_alike()
+            found = self._find_from(image, mask, VoxelPoses(*(part[rows] for part in places.poses)), 1)
+        timings["network"] = (time.perf_counter() - ready) * 1e3
+        looks = []
+        for number, row in enumerate(rows):
+            result = self._placed(self._result(found, number, grid, timings), frame)
+            pose = VoxelPoses(*(part[number : number + 1].to(image) for part in found.poses))
+            looks.append(Look(row, result, pose))
+        return best_of_places(places, looks, (time.perf_counter() - begin) * 1e3)
+
+    def _most_alike(
+        self, found: HostPoses, frame: Frame, grid: Frame, timings: dict[str, float], options: StartOptions
+    ) -> Result:
+        """The place where the volume is most like the frame, and others apart from it."""
         best: list[Result] = []
         for row in found.similarity.nan_to_num(-1.0).argsort(descending=True).tolist():
             result = self._placed(self._result(found, row, grid, timings), frame)

@@ -1,4 +1,4 @@
-"""Settings of registration that need no torch: the model by default, and how a probe is followed."""
+"""Settings of registration that need no torch: the model by default, how a volume is searched, a probe followed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,35 @@ from dataclasses import dataclass
 from scopereg.errors import ScopeRegError
 
 DEFAULT = "universal"
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How a frame is sought in all of a volume."""
+
+    any_angle: bool = False
+    """Whether frames may be turned in their plane by any angle."""
+    seconds: float | None = None
+    """After so many nothing more is begun; the first look at all of the volume is always taken."""
+    tilt_deg: float = 25.0
+    """Largest turn about each axis: what the features know."""
+    tilt_step_deg: float = 12.5
+    """Between the turns that are tried."""
+    turn_step_deg: float = 24.0
+    """Between turns in the plane, where any may be."""
+    hypotheses: int = 48
+    """Poses of the first look that the fine stage goes on from, all at once."""
+    kept: int = 3
+    """Places that the network looks at; one alone where it stands out."""
+    stands_out: float = 0.1
+    """From where on the best place is looked at alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("tilt_step_deg", "turn_step_deg", "hypotheses", "kept"):
+            _need(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "pass a positive number")
+        _need(0 <= self.tilt_deg <= 90, "tilt_deg", self.tilt_deg, "pass at most 90")
+        if self.seconds is not None:
+            _need(self.seconds > 0, "seconds", self.seconds, "pass a number above 0, or leave it out")
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ class Similarity:
         return value if value > NOTHING_SHARED else math.nan
 
     def of(self, frame: Frame, result: Result) -> Result:
-        """A result with its similarity; where it has alternatives, the most alike of them all."""
+        """A result with its similarity; the most alike of its alternatives, unless a search told which is the best."""
         places = [replace(one, similarity=self.at(frame, one.pose)) for one in (result, *result.alternatives)]
+        if math.isfinite(result.stands_out):
+            return replace(places[0], alternatives=tuple(places[1:]))
         places.sort(key=lambda one: one.similarity if math.isfinite(one.similarity) else -math.inf, reverse=True)
         return replace(places[0], alternatives=tuple(replace(one, alternatives=()) for one in places[1:]))
 
