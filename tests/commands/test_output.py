@@ -15,6 +15,7 @@ from scopereg import __version__
 from scopereg.cli import VERBS, main
 from scopereg.commands.output import manner_of
 from scopereg.errors import ScopeRegError
+from scopereg.networks.weights import shipped
 
 Case = Any  # of conftest.py
 
@@ -32,7 +33,9 @@ def test_version_tells_what_decides_results(capsys: pytest.CaptureFixture[str]) 
     found, beside = told(capsys, "version")
     assert found["scopereg"] == __version__
     assert {"python", "torch", "numpy", "SimpleITK"} <= found.keys()
-    assert set(found["models"]) >= {"universal"}
+    assert set(found["models"]) == set(shipped())
+    assert {part: len(digest) for part, digest in found["models"]["universal"].items()} == {"weights": 64, "fine": 64}
+    assert "universal.fine" not in beside
     assert found["torch"] in beside
     assert main(["version"]) == 0
     assert capsys.readouterr().out.startswith("scopereg")

@@ -270,6 +270,7 @@ def test_what_a_network_alone_does_not_find_is_found_without_being_asked_for(far
         found = scopereg.register(far.frame, far.volume, method=str(narrow_file), device="cpu")
     assert apart_mm(far.frame, found.pose, far.true) < 4
     assert found.similarity > alone.similarity
+    assert not any(other.similarity > found.similarity + 0.01 for other in found.alternatives)  # nan: outside
     assert "found by" in found.method
     assert any(note.startswith("narrow network, refined: not ") for note in found.notes)
     assert lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +20,14 @@ from scopereg.cli import main
 from scopereg.data import phantom
 from scopereg.devices import memory_in_words
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, sample_slice
+from scopereg.geometry import VoxelPoses, sample_poses, sample_slice
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io import write_volume
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.tensors import write_tensors
 from scopereg.networks import create
 from scopereg.networks.recipe import Batch
-from scopereg.networks.weights import load_network, read_stored, save_network, weights_file
+from scopereg.networks.weights import SHIPPED, load_network, read_stored, save_network, weights_file
 from scopereg.ops import available_backends
 from scopereg.registration.calibration import path_beside
 from scopereg.registration.locator import Locator
@@ -57,7 +58,7 @@ def adapted(
     patient: phantom.Phantom, settings: AdaptSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Adaptation, Path]:
     path = tmp_path_factory.mktemp("adapted") / "patient.safetensors"
-    longer = replace(settings, steps=24, frames=8, held_out=8, parts="gates")
+    longer = replace(settings, steps=24, frames=8, held_out=16, parts="gates")
     return adapt(patient.volume, path, longer, device="cpu", quiet=True), path
 
 
@@ -116,23 +117,59 @@ def test_the_file_is_small_and_tells_what_it_is(adapted: tuple[Adaptation, Path]
     assert not own["decoder.depth_gate.linear.weight"].equal(base["decoder.depth_gate.linear.weight"])
 
 
-def test_the_fine_stage_of_the_base_follows_and_its_calibration_where_it_holds(
+def test_the_calibration_of_the_base_is_inherited_and_judges(tmp_path: Path) -> None:
+    patient = phantom.create("prostate", seed=300_001, shape=(32, 64, 64))
+    path = tmp_path / "patient.safetensors"
+    settings = AdaptSettings(base=BASE, steps=1, frames=4, held_out=16, parts="gates")
+    result = adapt(patient.volume, path, settings, device="cpu", quiet=True)
+    assert "the calibration of universal holds on held-out frames" in result.notes[-1]
+    assert result.calibration == path_beside(path)
+    poses = sample_poses(1, 5, patient.shape, torch.Generator().manual_seed(5))
+    frame = Frame(patient.acquire(*poses, seed=5).images[0], spacing_mm=patient.spacing_mm)
+    found = scopereg.register(frame, patient.volume, method=str(path), device="cpu")
+    assert found.ok
+    assert found.calibrated_on.endswith(f", inherited from {BASE}")
+    noise = Frame(torch.rand(64, 64, generator=torch.Generator().manual_seed(0)), spacing_mm=patient.spacing_mm)
+    assert scopereg.register(noise, patient.volume, method=str(path), fallback=False, device="cpu").ok is False
+
+
+def test_what_the_calibration_of_the_base_does_not_hold_for_is_not_judged(
     adapted: tuple[Adaptation, Path], patient: phantom.Phantom
 ) -> None:
-    """tests/training/test_inherited.py tells where it does."""
+    """So few voxels are nothing that it knows; tests/training/test_inherited.py tells of more."""
     result, path = adapted
+    assert "the calibration of universal does not hold on held-out frames" in result.notes[-1]
+    assert result.calibration is None
+    assert not path_beside(path).exists()
+    found = scopereg.load(path, "cpu").register(Frame(patient.volume.array[8], patient.spacing_mm), patient.volume)
+    assert (found.ok, found.belongs) == (None, None)
+    assert found.verdict == "not judged: patient network is not calibrated"
+
+
+def test_without_a_calibration_of_the_base_there_is_none_and_one_of_weights_before_goes(
+    own_base: Path, settings: AdaptSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "patient.safetensors"
+    shutil.copy(path_beside(Path(str(SHIPPED)) / f"{BASE}.safetensors"), path_beside(path))
+    small = replace(settings, base=str(own_base), steps=1, parts="gates")
+    result = adapt(Volume(smooth((16, 32, 32)), spacing_mm=1.0), path, small, device="cpu", quiet=True)
+    assert result.calibration is None
+    assert not path_beside(path).exists()
+    removed, said = result.notes[-2:]
+    assert "is removed" in removed
+    assert said == "mine has no calibration: poses are not judged"
+    assert scopereg.load(path, "cpu").calibration is None
+
+
+def test_the_fine_stage_of_the_base_follows(adapted: tuple[Adaptation, Path], patient: phantom.Phantom) -> None:
+    _, path = adapted
     model, base = scopereg.load(path, "cpu", calibrated=False), scopereg.load(BASE, "cpu")
-    assert result.calibration == (path_beside(path) if path_beside(path).is_file() else None)
-    assert (scopereg.load(path, "cpu").calibration is None) == (result.calibration is None)
-    assert any("calibration" in note for note in result.notes)
     assert model.fine is not None
     assert base.fine is not None
     assert all(model.fine.state_dict()[key].equal(value) for key, value in base.fine.state_dict().items())
     frame = Frame(patient.volume.array[8], spacing_mm=patient.spacing_mm)
     found, alone = (one.register(frame, patient.volume) for one in (model, replace(model, fine=None)))
     assert not found.pose.is_close(alone.pose, mm=1e-3, deg=1e-3)
-    assert (found.ok, found.belongs) == (None, None)
-    assert found.verdict == "not judged: patient network is not calibrated"
 
 
 def test_all_weights_learn_where_there_are_kernels_for_it(
@@ -347,7 +384,10 @@ def test_a_network_of_many_shapes_is_adapted_on_a_grid_of_the_volume_s_planes(
     save_network(create("scope-reg"), base, name="scope-reg", facts={"grid": sizes})
     short = replace(settings, base=str(base), spacing_mm=None, steps=1, magnitude=5)
     found = adapt(swept(), path, short, device="cpu", quiet=True)
-    assert found.notes == ("the volume's voxels of 1 x 1 x 1 mm are resampled to 1.4 mm, 46 along the frame",)
+    assert found.notes == (
+        "the volume's voxels of 1 x 1 x 1 mm are resampled to 1.4 mm, 46 along the frame",
+        "many has no calibration: poses are not judged",
+    )
     model = scopereg.load(path, "cpu")
     assert model.sizes is None
     assert model.facts["spacing_mm"] == pytest.approx(1.4)

@@ -79,8 +79,6 @@ def run(options: AdaptOptions) -> int:
 
 def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:
     """What it gave on the held-out frames, and how to use it."""
-    from scopereg.registration.calibration import path_beside
-
     table = Table(title="held-out frames of this volume, network alone", title_justify="left", box=SIMPLE)
     table.add_column("")
     for heading in _COLUMNS.values():
@@ -102,6 +100,3 @@ def show(found: Adaptation, options: AdaptOptions, console: Console) -> None:
     console.print(f"use      scopereg register FRAME {options.volume} --model {found.path}")
     if found.calibration is not None:
         console.print(f"verdicts {found.calibration}")
-    stale = path_beside(found.path)
-    if found.calibration is None and stale.is_file():
-        console.print(f"note     {stale} is of the weights before: remove it, or make it anew (scopereg calibrate)")

@@ -12,6 +12,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.interruption import name_of, status_of
 from scopereg.io.files import output_folder
 from scopereg.progress import duration, say
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.evaluation.speed.bench import Bench
@@ -30,8 +31,9 @@ class BenchOptions:
 
     output: File = Path("out/bench.csv")
     """File for the table; the plot goes beside it (.svg), stages too (-stages.csv)."""
-    methods: Methods = ("scope-reg", "scope-reg-3", "eureg")
-    """What to measure; SCoPE-Reg comes as published, forward, whole (volume encoded anew) and streaming (prepared)."""
+    methods: Methods = (DEFAULT, "scope-reg", "scope-reg-3", "eureg")
+    """What to measure: the usual model as it ships, and networks. SCoPE-Reg comes as published, forward, whole (volume
+    encoded anew) and streaming (prepared)."""
     resolutions: tuple[int, ...] = (128, 192, 384, 512)
     """Pixels along a side."""
     seconds: float = 2.0

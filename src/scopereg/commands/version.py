@@ -16,7 +16,7 @@ class VersionOptions:
 
 
 def run(options: VersionOptions) -> int:
-    from scopereg.networks.weights import checksums
+    from scopereg.networks.weights import checksums, fine_beside, shipped
     from scopereg.provenance import library_versions
 
     facts: dict[str, Any] = {
@@ -25,10 +25,18 @@ def run(options: VersionOptions) -> int:
         "system": f"{platform.system()} {platform.machine()}",
         **library_versions(),
     }
-    models = {name.removesuffix(".safetensors"): digest for name, digest in checksums().items()}
-    shown = facts | {f"model {name}": f"sha256 {digest[:16]}" for name, digest in models.items()}
+    sums = checksums()
+    weights = {name: f"{name}.safetensors" for name in shipped()}
+    files = {name: {"weights": file, "fine": fine_beside(file).name} for name, file in weights.items()}
+    models = {name: {part: sums[file] for part, file in parts.items() if file in sums} for name, parts in files.items()}
+    shown = facts | {f"model {name}": _in_short(parts) for name, parts in models.items()}
     width = max(map(len, shown))
     for name, version in shown.items():
         print(f"{name:<{width}}  {version}")
     tell(**facts, models=models)
     return 0
+
+
+def _in_short(parts: dict[str, str]) -> str:
+    """The beginnings of the hashes of a model's files."""
+    return ", ".join(f"{part} sha256 {digest[:16]}" for part, digest in parts.items())

@@ -197,7 +197,11 @@ def _seen_again(ready: PreparedVolume, frame: Frame, result: Result, times: int)
 
 
 def _widely(ready: PreparedVolume, frame: Frame, encoded: bool, settings: SearchSettings) -> Found:
+    """The frame as the network sees it from the middle where that is ok; else sought in all of the volume."""
     try:
+        near = ready.session.register(frame) if ready.model.calibration is not None else None
+        if near is not None and near.ok:
+            return near
         if encoded:
             return ready.session.search(frame, settings, ready.windows.room_voxels)
         return ready.windows.search(frame, settings)

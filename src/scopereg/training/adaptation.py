@@ -37,7 +37,7 @@ from scopereg.registration.working_grid import (
 from scopereg.threads import watched
 from scopereg.training.display import Display
 from scopereg.training.forecast import MORE_TIME
-from scopereg.training.inherited import inherited
+from scopereg.training.inherited import inherited, remove_stale
 from scopereg.training.loop import Loop, Standing
 from scopereg.training.parts import (
     check_network,
@@ -125,7 +125,7 @@ class _Run:
         self, volume: Volume, model: Registrar, settings: AdaptSettings, display: Display, begin: float
     ) -> None:
         self.settings, self.display, self.begin = settings, display, begin
-        self.device, self.facts, self.known = model.device, model.facts, model.calibration
+        self.device, self.base, self.known = model.device, model.name, model.calibration
         self.network = check_network(model.network, settings.base)
         self.network.looks = settings.looks or self.network.looks
         self.parts = choose_parts(settings.parts, self.device)
@@ -268,8 +268,7 @@ class _Run:
                 options={} if self.settings.looks is None else {"looks": self.settings.looks},
                 facts=self._facts(ending),
             )
-        done = ending in ("finished", "stopped early")
-        calibration = self._inherit(output) if done else None
+        calibration = None if nothing else self._inherit(output, ending)
         return Adaptation(
             path=None if nothing else output,
             before=self.before,
@@ -283,12 +282,17 @@ class _Run:
             calibration=calibration,
         )
 
-    def _inherit(self, output: Path) -> Path | None:
-        """The calibration of the base beside the weights, if it holds for them."""
+    def _inherit(self, output: Path, ending: Ending) -> Path | None:
+        """The calibration of the base beside the weights, if it holds for them; one of weights before goes."""
+        adapted = models.load(output, str(self.device), calibrated=False)
+        if remove_stale(output, adapted.fingerprint):
+            self.notes = (*self.notes, f"{path_beside(output)} was of the weights before and is removed")
         if self.known is None:
-            self.notes = (*self.notes, f"{self.settings.base} has no calibration: poses are not judged")
-            return None
-        own, words = inherited(models.load(output, str(self.device), calibrated=False), self.known, self.held_out)
+            own, words = None, f"{self.base} has no calibration: poses are not judged"
+        elif ending in ("finished", "stopped early"):
+            own, words = inherited(adapted, self.base, self.known, self.held_out)
+        else:
+            own, words = None, f"{ending} before it was seen whether the calibration of {self.base} holds: not judged"
         self.notes = (*self.notes, words)
         return None if own is None else own.save(path_beside(output))
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM
 from scopereg.images import Frame, Volume, pose_from_voxels
-from scopereg.registration.calibration import NETWORK, STAGES, Calibration, Stage
+from scopereg.registration.calibration import (
+    NETWORK,
+    STAGES,
+    Calibration,
+    Stage,
+    path_beside,
+    read_calibration,
+)
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import refined
 from scopereg.registration.model import Registrar
@@ -24,6 +33,7 @@ from scopereg.training.scene import HeldOut
 _BELOW = 0.9  # share of the errors that must lie below their bound: of some 20 frames not all 95 % do
 _WRONG = 0.05  # largest share of the ok frames that may be off by more than 3 mm
 _JUDGED = 0.5  # share of the frames that must have a bound
+_FEWEST = 16  # frames with a bound: bounds that hold for three quarters of the errors pass one time in sixteen
 
 
 class Held(NamedTuple):
@@ -37,7 +47,7 @@ class Held(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        enough = self.judged >= max(_JUDGED * self.frames, 1)
+        enough = self.judged >= max(_JUDGED * self.frames, _FEWEST)
         return enough and self.below >= _BELOW * self.judged and self.wrong <= _WRONG * self.ok
 
     @property
@@ -46,17 +56,42 @@ class Held(NamedTuple):
         return said + (f", {self.wrong} of these off by more than {SUCCESS_MM:g} mm" if self.wrong else "")
 
 
-def inherited(adapted: Registrar, known: Calibration, held_out: HeldOut) -> tuple[Calibration | None, str]:
-    """The calibration for the adapted network, or None where it does not hold; and what was counted, in words."""
+def inherited(adapted: Registrar, base: str, known: Calibration, held_out: HeldOut) -> tuple[Calibration | None, str]:
+    """The calibration of the base for the adapted network, or None where it does not hold; and what was counted."""
+    if held_out.frames < _FEWEST:
+        few = f"{held_out.frames} held-out frames do not tell whether the calibration of {base} holds, {_FEWEST} do"
+        return None, f"{few}: poses are not judged"
     own = replace(known, model=adapted.fingerprint)
     found = {stage: held(replace(adapted, calibration=own), held_out, stage) for stage in STAGES}
     counted = "; ".join(f"{stage}: {one.words}" for stage, one in found.items())
     if not all(one.holds for one in found.values()):
-        return None, f"the calibration of the base does not hold on held-out frames ({counted}): poses are not judged"
+        return None, f"the calibration of {base} does not hold on held-out frames ({counted}): poses are not judged"
     told = {stage: one._asdict() for stage, one in found.items()}
-    words = f"{known.words}, before it was adapted to one volume"
-    made_on = {**known.made_on, "words": words, "inherited": {"from": known.model, "held_out": told}}
-    return replace(own, made_on=made_on), f"the calibration of the base holds on held-out frames ({counted})"
+    made = replace(own, made_on=made_on(known, base) | {"held_out": told})
+    return made, f"the calibration of {base} holds on held-out frames ({counted})"
+
+
+def made_on(known: Calibration, base: str) -> dict[str, Any]:
+    """What a calibration was made on that is handed on, once or several times: the first who had it is named."""
+    first = known.made_on.get("inherited_from", {"name": base, "model": known.model})
+    words = (
+        known.words if "inherited_from" in known.made_on else f"{known.words}, inherited from {base}".removeprefix(", ")
+    )
+    return {**known.made_on, "words": words, "inherited_from": first}
+
+
+def remove_stale(weights: Path, fingerprint: str) -> bool:
+    """Whether a calibration lay beside weights that is of others, those before: it says nothing of these."""
+    beside = path_beside(weights)
+    if not beside.is_file():
+        return False
+    try:
+        if read_calibration(beside).model == fingerprint:
+            return False
+    except ScopeRegError:  # of a version before: nothing can be judged by it either
+        pass
+    beside.unlink()
+    return True
 
 
 def held(registrar: Registrar, held_out: HeldOut, stage: Stage) -> Held:
