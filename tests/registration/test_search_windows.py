@@ -186,8 +186,12 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     frame, true = large.frames[2], large.truth[2]
     sure = sized.calibration
     assert sure is not None
-    made = {name: replace(one, offset=-3.0, limits={}) for name, one in sure.error_models.items()}
-    model = replace(sized, calibration=replace(sure, error_models=made))  # all errors are small
+    none = (0.0,) * 2 * len(sure.error_models["network"].features)
+    made = {  # all errors are small, and nothing is a stranger
+        name: replace(one, offset=-3.0, limits={}, own_weights=none, own_offset=20.0)
+        for name, one in sure.error_models.items()
+    }
+    model = replace(sized, calibration=replace(sure, error_models=made))
     prepared = Locator(large.volume, model).prepared
     inside = prepared.volume_for(frame).windows.register(frame, true)  # type: ignore[attr-defined]
     assert inside.ok is True
