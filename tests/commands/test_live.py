@@ -13,7 +13,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,13 @@ import numpy as np
 import pytest
 from peers import QUICK, assert_no_threads_left, wait_until
 
-from scopereg import Frame, Pose, Volume, io
+from scopereg import Pose, Volume, io
 from scopereg.cli import main
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
-from scopereg.registration.result import Result
-from scopereg.registration.search import Windows
-from scopereg.registration.session import Session
+from scopereg.registration import network
 
 TOKEN = "a-good.token_1"
 FRAMES = 12
@@ -201,17 +198,9 @@ def test_followed_and_other_ways(case: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_probe_is_sought_widely_until_it_is_found(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a look from the middle that says it has found two places: a search takes ten seconds."""
     widely: list[object] = []
-
-    def search(self: Session | Windows, frame: Frame, **_: object) -> Result:
-        widely.append(frame)
-        session = self if isinstance(self, Session) else self.model.prepare(self.volume)
-        found = session.register(frame)
-        return replace(found, alternatives=(found,))
-
-    for place in (Session, Windows):  # where the volume is encoded as a whole, and where it is not
-        monkeypatch.setattr(place, "search", search)
+    look = network._widely
+    monkeypatch.setattr(network, "_widely", lambda *a: widely.append(a) or look(*a))
     assert main(words(case, "--follow", "--no-viewer", "--no-igtl")) == 0
     assert not widely
     assert main(words(case, "--follow", "--wide", "--no-viewer", "--no-igtl")) == 0

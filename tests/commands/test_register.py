@@ -194,7 +194,7 @@ def test_what_an_earlier_run_wrote_of_a_frame_that_now_fails_is_gone(tmp_path: P
     assert (out / "report.html").is_file()
     (frames / "f001.png").write_text("damaged since")
     assert register(*words, "--no-report") == 1
-    assert [path.name for path in sorted(out.iterdir())] == ["f000.tfm", "poses.csv"]
+    assert [path.name for path in sorted(out.iterdir())] == ["f000.tfm", "inputs.json", "poses.csv"]
 
 
 def test_folders_in_folders_keep_their_names_apart(case: Case, tmp_path: Path) -> None:
@@ -236,7 +236,8 @@ def test_an_interrupted_batch_leaves_whole_files_and_an_honest_table(
     table = rows(out)
     assert [bool(row["error"]) for row in table] == [False] * 4 + [True] * 8
     assert "interrupted" in table[-1]["error"]
-    assert sorted(path.name for path in out.iterdir()) == [*(f"f{row:03d}.tfm" for row in range(4)), "poses.csv"]
+    wanted = [*(f"f{row:03d}.tfm" for row in range(4)), "inputs.json", "poses.csv"]
+    assert sorted(path.name for path in out.iterdir()) == wanted
 
 
 @pytest.mark.slow
@@ -386,7 +387,7 @@ def test_a_batch_hashes_its_volume_once_and_opens_its_sequence_once_for_frames_a
     cine, out = case.folder / "cine.dcm", tmp_path / "out"
     words = [cine, case.folder / "volume.nii.gz", "-o", out, "--method", "start", "--format", "json", "--workers", 1]
     assert register(*words) == 0
-    written = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+    written = [json.loads(path.read_text()) for path in sorted(out.glob("cine*.json"))]
     assert len(written) > 1
     volume = io.read_volume(case.folder / "volume.nii.gz").array
     assert {record["volume"]["pixels_sha256"] for record in written} == {tensors_sha256(volume)}

@@ -43,6 +43,7 @@ def test_the_page_runs(case: Any, folder: Path, monkeypatch: pytest.MonkeyPatch)
             commands += 1
     assert commands >= 12
     assert sorted(path.name for path in (folder / "out" / "scan").iterdir()) == [
+        "inputs.json",
         "poses.csv",
         "report.html",
         "scan.igs.mha",

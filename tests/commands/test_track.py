@@ -17,10 +17,10 @@ from scopereg.cli import main
 from scopereg.geometry import Pose
 from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import png_bytes
+from scopereg.registration import network
 from scopereg.registration import track as tracking
 from scopereg.registration.reading import Reading, open_recording
 from scopereg.registration.result import ANGLES, TRANSLATION, Result, apart_mm
-from scopereg.registration.session import Session
 from scopereg.registration.track import COLUMNS, Step
 from scopereg.report.track_page import state_spans
 
@@ -46,8 +46,8 @@ def test_a_wide_search_ends_when_the_probe_is_found(
     case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widely: list[object] = []
-    search = Session.search
-    monkeypatch.setattr(Session, "search", lambda self, *a, **k: widely.append(a) or search(self, *a, **k))
+    look = network._widely
+    monkeypatch.setattr(network, "_widely", lambda *a: widely.append(a) or look(*a))
     words = ["--calibration", case.folder / "scan.xml"]
     assert track(case, case.folder / "scan.igs.mha", tmp_path, *words, "--wide") == 0
     assert len(widely) == 1
@@ -144,7 +144,7 @@ def test_frames_that_show_nothing_are_lost_with_the_reason(
     said = capsys.readouterr().out
     assert "3 of 3 frames: 3 lost" in said
     assert "--wide" not in said  # there is nothing to look for
-    assert {row["reason"] for row in rows(tmp_path / "out")} == {"every value is 0"}
+    assert {row["reason"] for row in rows(tmp_path / "out")} == {"the frame is empty: every value is 0"}
     assert not (tmp_path / "out" / "frames.igs.mha").exists()
     assert "every value is 0" in (tmp_path / "out" / "track.html").read_text()
 
@@ -204,7 +204,7 @@ def test_a_probe_that_was_lost_may_be_far_off(
     monkeypatch.setattr(tracking, "follow", lost)
     for words, advice in (([], True), (["--wide"], False)):
         assert track(case, case.folder / "cine.dcm", tmp_path, "--rate", 10, *words) == 1
-        assert ("--wide looks for it from more starts" in capsys.readouterr().out) is advice
+        assert ("--wide seeks it in all of it" in capsys.readouterr().out) is advice
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def test_the_same_patient_on_a_gpu(name: str) -> None:
 def test_create_tells_what_is_wrong(arguments: dict[str, object], where: str, says: str) -> None:
     with pytest.raises(ScopeRegError) as caught:
         phantom.create(**{"anatomy": "echo", "shape": SMALL, **arguments})  # type: ignore[arg-type]
-    assert caught.value.where == f"phantom.create({where})"
+    assert caught.value.where == ("anatomy=" if where == "anatomy" else f"phantom.create({where})")
     assert says in caught.value.what
     assert caught.value.fix
 
