@@ -25,6 +25,7 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, target_points
 from scopereg.networks.streaming import Located
+from scopereg.registration.fine import UNSAID_STRETCH
 from scopereg.registration.grey import GreyVolume, Level, RefineOptions
 from scopereg.registration.result import NOT_JUDGED
 
@@ -62,7 +63,6 @@ WORSE = {
 
 _FIRST_AT_POSE = 3  # from there on features change with the pose, until "moved"
 _LEVELS = (Level(2, 2, 5, 0), Level(1, 2, 3, 0))
-_STRETCH = 0.005  # that says nothing, see `fine`
 _UNSAID = 0.05  # voxels, added before a logarithm: what is less says no more
 _NOTHING = 1e-12  # evidence that is none
 _MOST_LOG = 20.0  # logarithm that is still a number of voxels
@@ -273,7 +273,7 @@ def _reason(feature: str, value: float, spacing_mm: float) -> str:
     if feature == "telling":
         return "the frame does not look like this place of the volume"
     if feature == "stretch":
-        return f"the frame would fit better with pixels of another size, by {math.exp(value) - _STRETCH:.0%}"
+        return f"the frame would fit better with pixels of another size, by {math.exp(value) - UNSAID_STRETCH:.0%}"
     if feature == "moved":
         return f"the network found the frame {away_mm:.1f} mm from where its details fit"
     return "the frame does not look like this volume at the pose found"

@@ -20,7 +20,7 @@ from scopereg.ops import descent
 
 _STEADY = 1e-6  # curvature that is none: along what nothing tells a step is long, but a number
 _LEAST = 1e-6  # residual and variance whose logarithm is taken
-_UNSAID = 0.005  # stretch that says nothing
+UNSAID_STRETCH = 0.005  # that says nothing, added before its logarithm is taken
 _CONTENT = 4  # voxels between places that are known to show something
 _SHARED = 0.5  # of a frame, that must lie where the volume shows something, for places to be compared
 _DAMPING = 0.01  # share of the curvature
@@ -85,7 +85,7 @@ class PreparedFine:
                 at.residual.clamp_min(_LEAST).log(),
                 variance.clamp_min(_LEAST).log() / 2,
                 alike(frames.far, self.encoded.far, poses)[:, 0],
-                ((stretch - 1).abs().amax(1) + _UNSAID).log(),
+                ((stretch - 1).abs().amax(1) + UNSAID_STRETCH).log(),
             ],
             1,
         )
@@ -110,8 +110,8 @@ class PreparedFine:
             tolerance = float(self.stage.log_tolerance[level].exp())
             rule = descent.Rule(_STRETCHES[level], damping, floor, tolerance, frame.lever, _FAR, _SMALLER)
             table = descent.Table(volume.table, volume.lattice.start, volume.stride)
-            place = (frame.vectors, frame.weights, frame.points, rotation, translation)
-            rotation, translation, sizes = descent.descend(table, *place, rule, sizes)
+            sought = (frame.vectors, frame.weights, frame.points, rotation, translation)
+            rotation, translation, sizes = descent.descend(table, *sought, rule, sizes)
         return sizes
 
     @torch.inference_mode()
