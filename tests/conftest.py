@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,11 @@ SHAPED = [
     *(f"data.mismatch.{name}" for name in ("images", "mismatch", "rays", "unseen")),
     "data.worlds.world",
 ]
-jaxtyping.install_import_hook(
-    [f"scopereg.{name}" for name in SHAPED],
-    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int may stand for a float
-)
+if find_spec("beartype") is not None:  # a machine with a GPU may have little more than PyTorch
+    jaxtyping.install_import_hook(
+        [f"scopereg.{name}" for name in SHAPED],
+        "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int may stand for a float
+    )
 
 
 @pytest.hookimpl(wrapper=True)
