@@ -224,16 +224,14 @@ class FineStage(nn.Module):
                 poses = self._step(level, frame, volume, poses)
             return poses
         table = descent.Table(volume.table, volume.lattice.start, volume.stride)
-        rule = descent.Rule(
-            count,
-            self.log_damping[level].exp(),
-            self.log_floor[level].exp(),
-            float(self.log_tolerance[level].exp()),
-            frame.lever,
-            _LONGEST * volume.stride,
-        )
+        rule = self.rule(level, count, frame.lever)
         rotation, translation, _ = descent.descend(table, frame.vectors, frame.weights, frame.points, *poses, rule)
         return VoxelPoses(rotation, translation)
+
+    def rule(self, level: int, count: int, lever: float) -> descent.Rule:
+        """How so many steps of a level are taken."""
+        logs = (self.log_damping[level], self.log_floor[level], self.log_tolerance[level])
+        return descent.Rule(count, *(log.exp() for log in logs), lever, _LONGEST * STRIDES[level])
 
     def normal(
         self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False

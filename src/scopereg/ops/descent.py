@@ -1,7 +1,8 @@
-"""Descent: steps of Levenberg-Marquardt that bring features of frames and volumes together, in one call on a CPU.
+"""Descent: steps of Levenberg-Marquardt that bring features of frames and volumes together, in kernels.
 
-The equations are those of `networks.fine.FineStage.normal`, which is the twin in plain PyTorch and serves wherever
-this cannot: on a GPU, with gradients, in exported models, without numba.
+On a CPU one call of numba's, on an NVIDIA GPU one launch of Triton's for each step. The equations are those of
+`networks.fine.FineStage.normal`, which is the twin in plain PyTorch and serves wherever these cannot: with gradients,
+in exported models, without numba or Triton.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from scopereg.ops.scan import forward_kernels
+
 
 class Rule(NamedTuple):
     """How steps are taken at one stride."""
@@ -21,7 +24,7 @@ class Rule(NamedTuple):
     steps: int
     damping: Float[Tensor, "k"]  # as a share of the curvature; of 6 numbers, or 8 with the size of the pixels
     floor: Float[Tensor, "k"]  # curvature that is added
-    tolerance: float  # distance of features that counts half
+    tolerance: Float[Tensor, ""]  # distance of features that counts half
     lever: float  # voxels
     longest: float  # step in voxels
     largest: float = 0.0  # step in the size of the pixels
@@ -45,9 +48,11 @@ class Descended(NamedTuple):
 
 def serves(values: Float[Tensor, "v d h w c"]) -> bool:
     """Whether `descend` can be used with such a table."""
-    if torch.compiler.is_compiling() or values.device.type != "cpu" or values.dtype != torch.float32:
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or values.dtype != torch.float32:
         return False
-    return not torch.is_grad_enabled() and _has_numba()
+    if values.is_cuda:
+        return forward_kernels(values)
+    return values.device.type == "cpu" and _has_numba()
 
 
 def descend(
@@ -64,6 +69,24 @@ def descend(
 
     `sizes` is how many times as wide and as high their pixels are as they are told to be; by default they are not.
     """
+    if table.values.is_cuda:
+        from scopereg.ops import descent_triton
+
+        found = descent_triton.descend(table, vectors, weights, points, rotation, translation, rule, sizes)
+        return Descended(*(part.to(rotation.dtype) for part in found))
+    return _on_cpu(table, vectors, weights, points, rotation, translation, rule, sizes)
+
+
+def _on_cpu(
+    table: Table,
+    vectors: Tensor,
+    weights: Tensor,
+    points: Tensor,
+    rotation: Tensor,
+    translation: Tensor,
+    rule: Rule,
+    sizes: Tensor | None,
+) -> Descended:
     from scopereg.ops import descent_kernels
     from scopereg.ops.scan.cpu import share
 
@@ -75,7 +98,7 @@ def descend(
         *(table.values.flatten(1, 3).contiguous().numpy(), shape, table.start, float(table.stride)),
         *(part.contiguous().numpy() for part in (vectors, weights, points)),
         *(rule.steps, rule.damping.double().numpy(), rule.floor.double().numpy()),
-        *(1 / rule.tolerance**2, rule.lever, rule.longest, rule.largest),
+        *(1 / float(rule.tolerance) ** 2, rule.lever, rule.longest, rule.largest),
         *(turned.numpy(), shifted.numpy(), stretched.numpy()),
     )
     share(count, lambda first, last: descent_kernels.descend(first, last, count // volumes, *each))

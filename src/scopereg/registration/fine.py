@@ -103,16 +103,20 @@ class PreparedFine:
         return sizes
 
     def _stretch(self, frames: FineFrame, poses: VoxelPoses, sizes: Float[Tensor, "b 2"]) -> Float[Tensor, "b 2"]:
-        """The same on a CPU."""
+        """The same by kernels."""
         rotation, translation = poses.rotation.float(), poses.translation.float()
-        damping, floor = torch.full((8,), _DAMPING), torch.full((8,), _STEADY)
         for level, (frame, volume) in enumerate(zip(frames.levels, self.encoded.levels, strict=True)):
-            tolerance = float(self.stage.log_tolerance[level].exp())
-            rule = descent.Rule(_STRETCHES[level], damping, floor, tolerance, frame.lever, _FAR, _SMALLER)
+            rule = self.stretching(level, frame.lever)
             table = descent.Table(volume.table, volume.lattice.start, volume.stride)
             sought = (frame.vectors, frame.weights, frame.points, rotation, translation)
             rotation, translation, sizes = descent.descend(table, *sought, rule, sizes)
         return sizes
+
+    def stretching(self, level: int, lever: float) -> descent.Rule:
+        """How steps in a pose and the size of the pixels are taken."""
+        damping, floor = (torch.full((8,), share, device=self.device) for share in (_DAMPING, _STEADY))
+        tolerance = self.stage.log_tolerance[level].exp()
+        return descent.Rule(_STRETCHES[level], damping, floor, tolerance, lever, _FAR, _SMALLER)
 
     @torch.inference_mode()
     def likeness(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b"]:

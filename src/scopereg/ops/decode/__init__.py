@@ -14,7 +14,7 @@ from torch import Tensor
 from scopereg.geometry import weighted_kabsch
 from scopereg.ops.decode import plain
 from scopereg.ops.decode.plain import Fit, Gates, Sizes
-from scopereg.ops.scan import available_backends
+from scopereg.ops.scan import forward_kernels
 from scopereg.ops.scan.dispatch import fastest
 
 __all__ = ["Fit", "Gates", "Sizes", "fit_plane", "fit_pose", "split_gates", "weigh_planes"]
@@ -75,7 +75,7 @@ def _differentiates(*inputs: Tensor) -> bool:
 
 
 def _backend(tensor: Tensor) -> Any:
-    if tensor.is_cuda and not torch.is_grad_enabled() and available_backends("cuda")["triton"] is None:
+    if forward_kernels(tensor):
         from scopereg.ops.decode import triton_backend
 
         return triton_backend

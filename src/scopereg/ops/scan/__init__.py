@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scopereg.ops.scan.dispatch import BACKENDS, available_backends
+from scopereg.ops.scan.dispatch import BACKENDS, available_backends, forward_kernels
 from scopereg.ops.scan.forms import (
     bidirectional_mass,
     coordinate_readout,
@@ -20,5 +20,6 @@ __all__ = [
     "coordinate_scan",
     "coordinate_states",
     "directional_scan",
+    "forward_kernels",
     "selective_scan",
 ]

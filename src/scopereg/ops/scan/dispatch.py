@@ -43,6 +43,13 @@ def available_backends(device: torch.device | str = "cpu") -> dict[str, str | No
     return {name: _obstacle(name, kind) for name in BACKENDS}
 
 
+def forward_kernels(tensor: Tensor) -> bool:
+    """Whether kernels of Triton without gradients can serve a tensor: on a GPU, in nothing that is compiled."""
+    if not tensor.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return _obstacle("triton", "cuda") is None
+
+
 def resolve(name: str, inputs: Sequence[Tensor]) -> Backend:
     """The backend called `name`, or for "auto" the fastest that can serve these inputs."""
     if name == "auto":
