@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.networks.lattice import Lattice
+from scopereg.ops.scan import forward_kernels
 
 DENSE_CELLS = 8192  # volumes of at most this many cells are looked at by one product per frame while training
 
@@ -31,6 +32,10 @@ def seen_from(
     exported models know it in 3D.
     """
     wanted = lattice.middle_planes(planes)
+    if forward_kernels(tokens):
+        from scopereg.ops.turned import Cells, turned
+
+        return turned(tokens, Cells(*lattice[:3]), Cells(*wanted[:3]), rotation, shift)
     points = place(wanted.volume_points(tokens.device)[..., :3].flatten(0, 1), rotation, shift)  # (B, D' L, 3)
     return _interpolation(tokens)(tokens, lattice, points).unflatten(1, (wanted.shape[0], -1))
 
