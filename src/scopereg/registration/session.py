@@ -21,7 +21,7 @@ from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import EncodedVolume
-from scopereg.ops.replay import Piped
+from scopereg.ops.replay import Piped, side_by_side
 from scopereg.registration.calibration import NETWORK, REFINED, Stage
 from scopereg.registration.confidence import QualityFeatures, at_pose, features_of
 from scopereg.registration.fine import PreparedFine
@@ -224,7 +224,8 @@ class Session:
         images = image.expand(len(begin.rotation), -1, -1)
         judged = self.registrar.calibration is not None
         masks = mask.expand(len(images), -1, -1)
-        read, finely = self._finely(image[None], found)
+        read = None if self.fine is None else self.fine.read(image[None]).repeated(len(images))
+        finely = self._finely(read, found)
         features = torch.empty(len(images), 0)
         if judged:
             features = self._prepare_features().of(images, found, masks, finely, read)
@@ -311,26 +312,31 @@ class Session:
     def _find(self, images: Tensor) -> tuple[Tensor, ...]:
         """All that the host wants of frames (B, H, W) on the device, as one tensor (B, numbers): one copy back."""
         images = images.to(self._reference.device)
-        found = self._locate(images)
-        return (self._pack(images, found, self._finely(images, found)[1] or _poses_of(found)),)
+        read, found = self._read_and_locate(images)
+        return (self._pack(images, found, self._finely(read, found) or _poses_of(found)),)
 
     @torch.inference_mode()
     def _find_features(self, images: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
         """As `_find`, and the quality features (B, S)."""
         assert self._quality is not None
         images = images * masks
-        found = self._locate(images)
-        read, finely = self._finely(images, found)
+        read, found = self._read_and_locate(images)
+        finely = self._finely(read, found)
         features = self._quality.of(images, found, masks, finely, read)
         return self._pack(images, found, finely or _poses_of(found)), features
 
-    def _finely(self, images: Tensor, found: Any) -> tuple[FineFrame | None, VoxelPoses | None]:
-        """Images, or one for all, as the fine stage reads them, and where it brings what the network found."""
-        if self.fine is None:
-            return None, None
-        read, count = self.fine.read(images), len(found.rotation)
-        read = read if len(images) == count else read.repeated(count)
-        return read, self.fine.locate(read, _poses_of(found))
+    def _read_and_locate(self, images: Tensor) -> tuple[FineFrame | None, Any]:
+        """Images as the fine stage reads them, and where the network finds them: neither needs the other."""
+        fine = self.fine
+        if fine is None:
+            return None, self._locate(images)
+        return side_by_side(lambda: fine.read(images), lambda: self._locate(images), images)
+
+    def _finely(self, read: FineFrame | None, found: Any) -> VoxelPoses | None:
+        """Where the fine stage brings what the network found."""
+        if self.fine is None or read is None:
+            return None
+        return self.fine.locate(read, _poses_of(found))
 
     def _pack(self, images: Tensor, found: Any, poses: VoxelPoses) -> Tensor:
         similarity = similarity_at(images, self._reference, poses)
