@@ -2,9 +2,10 @@
 
     python benchmarks/engine.py --out benchmarks/engine.csv
     python benchmarks/engine.py --shipped --threads 1 2 --resolutions 128 --out benchmarks/engine-shipped-cpu.csv
+    python benchmarks/engine.py --shipped --device cuda --resolutions 128 192 --out benchmarks/engine-shipped.csv
 
 One run, batch 1, from arrays on the host to a pose on the host, rows in turn, each the median of several blocks. With
-`--shipped` a session of `universal` instead, on a CPU: its network, its fine stage, its verdict. There the processor
+`--shipped` a session of `universal` instead: its network, its fine stage, its verdict. There the processor
 time of all threads stands beside: it is the same on a machine that others use too.
 """
 
@@ -34,7 +35,7 @@ from scopereg.ops.replay import Piped, Replayed
 from scopereg.provenance import device_name, library_versions
 
 BLOCKS, SECONDS = 5, 0.3
-REPEATS, WORLD_MM = 15, 0.6
+REPEATS, GPU_REPEATS, WORLD_MM = 15, 300, 0.6
 Call = Callable[[], Tensor]
 
 
@@ -86,21 +87,22 @@ def rows(size: int, device: torch.device) -> dict[str, Call]:
     }
 
 
-def shipped(size: int) -> dict[str, Callable[[], object]]:
+def shipped(size: int, device: torch.device) -> dict[str, Callable[[], object]]:
     """What a session of the model does for a frame, one part after the other; plainly is PyTorch without kernels."""
     from scopereg.images import Frame, Volume
     from scopereg.registration.model import load
 
-    image, voxels = Setting(size, torch.device("cpu")).smooth_images()
+    image, voxels = Setting(size, device).smooth_images()
     frame, volume = Frame(image, WORLD_MM), Volume(voxels, WORLD_MM)
-    model = load(device="cpu")
-    alone, both = (replace(model, calibration=None, fine=fine).prepare(volume) for fine in (None, model.fine))
+    model = load(device=str(device))
+    fines = (None, model.fine, model.fine)
+    alone, both, steps = (replace(model, calibration=None, fine=fine).prepare(volume) for fine in fines)
     judged = model.prepare(volume)
 
     def without_kernel() -> object:
         usual, descent.serves = descent.serves, lambda table: False
         try:
-            return both.locate(image[None])
+            return steps.locate(image[None])
         finally:
             descent.serves = usual
 
@@ -113,10 +115,10 @@ def shipped(size: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def measure_shipped(calls: dict[str, Callable[[], object]]) -> dict[str, tuple[float, float]]:
+def measure_shipped(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, tuple[float, float]]:
     """Median seconds of each, by the clock and of all threads' processors, in turns."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    for repeat in range(-2, REPEATS):
+    for repeat in range(-2, repeats):
         for name, call in calls.items():
             clock, processor = time.perf_counter(), time.process_time()
             call()
@@ -128,22 +130,25 @@ def measure_shipped(calls: dict[str, Callable[[], object]]) -> dict[str, tuple[f
     }
 
 
-def write_shipped(sizes: Sequence[int], threads: Sequence[int], out: Path) -> None:
+def write_shipped(sizes: Sequence[int], threads: Sequence[int], device: torch.device, out: Path) -> None:
     versions = library_versions()
-    told = " ".join(f"{name} {versions[name]}" for name in ("torch", "numba") if name in versions)
+    told = " ".join(f"{name} {versions[name]}" for name in ("torch", "triton", "numba") if name in versions)
     lines = []
     for size in sizes:
-        calls = shipped(size)
+        calls = shipped(size, device)
         for count in threads:
             torch.set_num_threads(count)
-            for name, (clock_s, processor_s) in measure_shipped(calls).items():
+            repeats = REPEATS if device.type == "cpu" else GPU_REPEATS
+            for name, (clock_s, processor_s) in measure_shipped(calls, repeats).items():
                 lines.append(
                     {
                         "step": name,
                         "resolution": size,
                         "threads": count,
-                        "processor_ms": f"{processor_s * 1e3:.1f}",
-                        "clock_ms": f"{clock_s * 1e3:.1f}",
+                        "processor_ms": f"{processor_s * 1e3:.3g}",
+                        "clock_ms": f"{clock_s * 1e3:.3g}",
+                        "frames_per_s": f"{1 / clock_s:.3g}",
+                        "device": device_name(str(device)),
                         "versions": told,
                     }
                 )
@@ -197,13 +202,13 @@ def measure(calls: dict[str, Call]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/engine.csv"))
-    parser.add_argument("--shipped", action="store_true", help="a session of universal on a CPU")
+    parser.add_argument("--shipped", action="store_true", help="a session of universal")
     parser.add_argument("--threads", type=int, nargs="+", default=(1,), help="with --shipped")
     parser.add_argument("--resolutions", type=int, nargs="+", default=(128, 512))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     if options.shipped:
-        write_shipped(options.resolutions, options.threads, options.out)
+        write_shipped(options.resolutions, options.threads, torch.device(options.device), options.out)
         return
     device = torch.device(options.device)
     versions = library_versions()
