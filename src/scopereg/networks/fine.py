@@ -230,8 +230,8 @@ class FineStage(nn.Module):
 
     def rule(self, level: int, count: int, lever: float) -> descent.Rule:
         """How so many steps of a level are taken."""
-        logs = (self.log_damping[level], self.log_floor[level], self.log_tolerance[level])
-        return descent.Rule(count, *(log.exp() for log in logs), lever, _LONGEST * STRIDES[level])
+        damping, floor, tolerance = (log[level].exp() for log in (self.log_damping, self.log_floor, self.log_tolerance))
+        return descent.Rule(count, damping, floor, tolerance, lever, _LONGEST * STRIDES[level])
 
     def normal(
         self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses, *, stretched: bool = False
