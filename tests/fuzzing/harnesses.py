@@ -21,6 +21,7 @@ from scopereg.grid.reading import read_plan
 from scopereg.images import Frame, Volume
 from scopereg.io import read_pose
 from scopereg.io.frames import read_cine
+from scopereg.io.landmarks import read_landmarks
 from scopereg.io.limits import limit_of
 from scopereg.io.records import parse_json
 from scopereg.io.sweeps import read_npz_sweep
@@ -102,6 +103,12 @@ def _pose(path: Path) -> None:
         assert all(math.isfinite(x) for x in pose.matrix.ravel())
 
 
+def _landmarks(path: Path) -> None:
+    landmarks = read_landmarks(path)
+    assert len(landmarks)
+    assert all(math.isfinite(x) for x in landmarks.array_mm().ravel())
+
+
 def _json(path: Path) -> None:
     parse_json(path.read_bytes(), str(path), "write it again")
 
@@ -153,6 +160,8 @@ HARNESSES = {
     "h5": Harness(".h5", _pose),
     "matrix": Harness(".txt", _pose),
     "pose-json": Harness(".json", _pose),
+    "fcsv": Harness(".fcsv", _landmarks),
+    "markups": Harness(".mrk.json", _landmarks),
     "json": Harness(".json", _json),
     "plan": Harness(".yaml", read_plan),
     "weights": Harness(".safetensors", _weights),

@@ -175,6 +175,35 @@ def transforms(folder: Path) -> None:
     put("matrix/bad-nan", "nan 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1\n")
 
 
+def landmarks() -> None:
+    """As 3D Slicer 4 and 5 write them, and in the ways that are refused."""
+    columns = "# columns = id,x,y,z,ow,ox,oy,oz,vis,sel,lock,label,desc,associatedNodeID\n"
+    point = "1,1.5,-2,3e1,0,0,0,1,1,1,0,F-1,,"
+    head = f"# Markups fiducial file version = 5.0\n# CoordinateSystem = LPS\n{columns}"
+    put(
+        "fcsv/good-slicer4",
+        f"{head.replace('5.0', '4.10').replace('LPS', '0')}vtkMRMLMarkupsFiducialNode_0{point[1:]}\n",
+    )
+    put("fcsv/good-slicer5", f'{head}{point},2,0\n2,4,5,6,0,0,0,1,1,1,0,"tip, left",,,0,0\n')
+    put("fcsv/bad-no-system", head.replace("# CoordinateSystem = LPS\n", "") + point)
+    put("fcsv/bad-voxels", head.replace("LPS", "2") + point)
+    put("fcsv/bad-nan", head + point.replace("1.5", "nan"))
+    put("fcsv/bad-far", head + point.replace("1.5", "1e300"))
+    put("fcsv/bad-twice", f"{head}{point}\n{point}\n")
+    put("fcsv/bad-quote", f'{head}{point}"\n"')
+    put("fcsv/bad-none", head)
+    place = {"id": "1", "label": "F-1", "position": [1, 2, 3], "positionStatus": "defined"}
+    markup = {"type": "Fiducial", "coordinateSystem": "LPS", "coordinateUnits": "mm", "controlPoints": [place]}
+    undefined = {"id": "2", "label": "F-2", "position": None, "positionStatus": "undefined"}
+    put("markups/good-one", json.dumps({"markups": [markup]}))
+    put("markups/good-undefined", json.dumps({"markups": [{**markup, "controlPoints": [place, undefined]}]}))
+    put("markups/bad-undefined", json.dumps({"markups": [{**markup, "controlPoints": [undefined]}]}))
+    put("markups/bad-units", json.dumps({"markups": [{**markup, "coordinateUnits": "cm"}]}))
+    put("markups/bad-system", json.dumps({"markups": [{**markup, "coordinateSystem": "IJK"}]}))
+    put("markups/bad-position", json.dumps({"markups": [{**markup, "controlPoints": [{**place, "position": [1, 2]}]}]}))
+    put("markups/bad-list", json.dumps([markup]))
+
+
 def records() -> None:
     put("json/good-mixed", json.dumps({"a": [1, 2.5, None, True], "b": {"c": "d\u00e9"}}))
     put("json/bad-deep", "[" * 100_000)
@@ -210,6 +239,7 @@ def main() -> None:
     try:
         for make in (volumes, frames, dicom, transforms):
             make(folder)
+        landmarks()
         records()
         igtl()
     finally:

@@ -9,10 +9,12 @@ _HOMES = {
     "add_poses": "scopereg.io.plus_sequence",
     "read_cine": "scopereg.io.frames",
     "read_frame": "scopereg.io.frames",
+    "read_landmarks": "scopereg.io.landmarks",
     "read_pose": "scopereg.io.transforms",
     "read_volume": "scopereg.io.volumes",
     "register_format": "scopereg.io.read_image",
     "write_frame": "scopereg.io.placement",
+    "write_landmarks": "scopereg.io.landmarks",
     "write_placed_frame": "scopereg.io.placement",
     "write_plus_sequence": "scopereg.io.plus_sequence",
     "write_pose": "scopereg.io.transforms",
@@ -23,6 +25,8 @@ _HOMES = {
 if TYPE_CHECKING:
     from scopereg.io.frames import read_cine as read_cine
     from scopereg.io.frames import read_frame as read_frame
+    from scopereg.io.landmarks import read_landmarks as read_landmarks
+    from scopereg.io.landmarks import write_landmarks as write_landmarks
     from scopereg.io.placement import write_frame as write_frame
     from scopereg.io.placement import write_placed_frame as write_placed_frame
     from scopereg.io.placement import write_resliced as write_resliced
@@ -38,10 +42,12 @@ __all__ = [
     "add_poses",
     "read_cine",
     "read_frame",
+    "read_landmarks",
     "read_pose",
     "read_volume",
     "register_format",
     "write_frame",
+    "write_landmarks",
     "write_placed_frame",
     "write_plus_sequence",
     "write_pose",
