@@ -57,7 +57,6 @@ def main() -> None:
             save(page, "live-wrong-patient")
         with shown(browser, scene, "patient-a", folder, TABLET) as page:
             page.wait_for_timeout(6_000)
-            page.keyboard.press("v")
             page.keyboard.press("w")
             page.wait_for_timeout(1_000)
             page.keyboard.press(" ")

@@ -222,3 +222,63 @@ def test_a_server_that_was_started_anew_asks_for_its_new_link(
         tab.until("document.body.innerText.includes('started anew: open the link')")
         tab.page.goto(f"{served.origin}/")
         assert "This page stays closed" in tab.page.inner_text("body")
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (390, 844)])
+def test_adjustments_stand_beside_the_pictures_and_fold_away(
+    browser: Browser, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    wide, phone = size[0] >= 1280, size[0] <= 600
+    screen = {"viewport": {"width": size[0], "height": size[1]}}
+    with serve(tmp_path) as served, new_tab(browser, **screen) as tab:
+        tab.open(served.web.url)
+        assert tab.page.is_visible("#panel") == wide
+        if not wide:
+            tab.page.keyboard.press("l")
+        drawn(tab)
+        for name in ("level", "opacity", "follow"):
+            assert tab.page.is_visible(f"#{name}")
+        # A drawer lies over the page of a phone, which can be scrolled from under it; nothing else covers a picture.
+        over = "button, input, select, summary" if not phone else "main button, main input"
+        covered = tab.ask(
+            "[...document.querySelectorAll('" + over + "')].filter((e) => { const a = e.getBoundingClientRect();"
+            "return a.width && [...document.querySelectorAll('.stage')].some((s) => {"
+            "const b = s.getBoundingClientRect(); return Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && "
+            "Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 7 }) }).map((e) => e.id || e.className)"
+        )
+        assert covered == []
+        assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+        assert phone or tab.ask("document.documentElement.scrollHeight <= innerHeight")
+        tab.click("panel-close")
+        assert not tab.page.is_visible("#panel")
+        tab.click("look")
+        assert tab.page.is_visible("#panel")
+        tab.click("look")
+        tab.page.reload()
+        tab.until("window.scopereg && scopereg.timing.shown > 0")
+        assert not tab.page.is_visible("#panel")  # also on a wide screen: it stays as it was left
+
+
+def test_3d_is_large_and_nothing_of_the_volume_stands_before_the_frame(
+    tab: Tab, patients: Patients, tmp_path: Path
+) -> None:
+    with patients.serve(tmp_path) as served:
+        tab.open(served.web.url)
+        tab.click("pause")
+        tab.until("scopereg.model.state.paused && scopereg.model.placed")
+        area = "(id) => { const r = document.getElementById(id).getBoundingClientRect(); return r.width * r.height }"
+        assert tab.ask(f"({area})('space')") > 3 * tab.ask(f"({area})('axial')")
+        # The eye lies before the frame, the far end of its line of sight behind it.
+        sides = tab.ask(
+            "(() => { const { model, scene } = scopereg; const front = scene.frontOf(model.placed, 1.5);"
+            "const eye = model.volume.toIndex(scene.camera.eye(1.5)), { centre } = model.placed;"
+            "const far = centre.map((value, k) => 2 * value - eye[k]);"
+            "return [eye, far].map((p) => p[0] * front[0] + p[1] * front[1] + p[2] * front[2] + front[3]) })()"
+        )
+        assert sides[0] > 0 > sides[1]
+        for key, opened in (("x", False), ("x", True)):
+            tab.page.keyboard.press(key)
+            assert tab.ask("scopereg.model.opened") is opened
+        tab.click("layout-planes")
+        assert tab.ask(f"({area})('space')") == pytest.approx(tab.ask(f"({area})('axial')"), rel=0.02)
+        assert "by universal" in tab.text("verdict-method") or "by narrow" in tab.text("verdict-method")

@@ -38,18 +38,30 @@ export class Camera {
     this.away = Math.min(Math.max(this.away / factor, 0.15), 4);
   }
 
+  // From the middle to the eye. Looks from the front: anterior is -y, and x runs to the patient's left.
+  get back() {
+    const { lift, turn } = this;
+    return [Math.sin(turn) * Math.cos(lift), -Math.cos(turn) * Math.cos(lift), Math.sin(lift)];
+  }
+
+  distance(aspect) {
+    return this.reach * this.away * (aspect < 1 ? 1 / aspect : 1);
+  }
+
+  // In LPS mm.
+  eye(aspect) {
+    return this.middle.map((value, k) => value + this.back[k] * this.distance(aspect));
+  }
+
   // From LPS mm to clip coordinates.
   toClip(aspect) {
-    const { lift, turn } = this;
-    const distance = this.reach * this.away * (aspect < 1 ? 1 / aspect : 1);
-    // Looks from the front: anterior is -y, and x runs to the patient's left.
-    const back = [Math.sin(turn) * Math.cos(lift), -Math.cos(turn) * Math.cos(lift), Math.sin(lift)];
+    const { back } = this;
     const right = normalised(cross([0, 0, 1], back));
     const up = cross(back, right);
-    const eye = this.middle.map((value, k) => value + back[k] * distance);
+    const eye = this.eye(aspect);
     const row = (axis) => [...axis, -dot(axis, eye)];
     const view = [...row(right), ...row(up), ...row(back), 0, 0, 0, 1];
-    return multiply(this.lens(aspect, distance), view);
+    return multiply(this.lens(aspect, this.distance(aspect)), view);
   }
 
   lens(aspect, distance) {

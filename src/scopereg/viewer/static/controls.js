@@ -1,6 +1,7 @@
 // Buttons, sliders and dialogues.
 
 const MIXES = ["blend", "wipe", "checker"];
+const LAYOUTS = ["space", "planes"];
 
 export class Controls {
   constructor(page) {
@@ -86,8 +87,9 @@ export class Controls {
     this.onClick("follow", () => page.toggle("follow"));
     this.onClick("evidence", () => page.toggle("evidence"));
     this.onClick("marching", () => page.toggle("marching"));
+    this.onClick("opened", () => page.toggle("opened"));
+    for (const layout of LAYOUTS) this.onClick(`layout-${layout}`, () => page.useLayout(layout));
     this.onClick("reset", () => page.reset());
-    this.onClick("look", () => this.byId("look-dialog").showModal());
     this.onClick("help", () => this.byId("help-dialog").showModal());
     for (const mix of MIXES) this.onClick(`mix-${mix}`, () => page.useMix(mix));
     this.byId("weight").addEventListener("input", (event) => page.useWeight(event.target.value / 100));
@@ -105,8 +107,9 @@ export class Controls {
 
   // What the model says, on the buttons.
   show(model) {
-    for (const name of ["follow", "evidence", "marching"]) press(this.byId(name), model[name]);
+    for (const name of ["follow", "evidence", "marching", "opened"]) press(this.byId(name), model[name]);
     for (const mix of MIXES) press(this.byId(`mix-${mix}`), model.mix === mix);
+    for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);
     const percent = String(Math.round(100 * model.weight));
     if (this.byId("weight").value !== percent) this.byId("weight").value = percent;
     this.byId("weight").disabled = model.mix === "checker";

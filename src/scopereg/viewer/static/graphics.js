@@ -86,6 +86,7 @@ function setUniform(gl, uniform, value) {
   const { place, type } = uniform;
   if (type === gl.FLOAT_MAT4) gl.uniformMatrix4fv(place, true, value);
   else if (type === gl.FLOAT_VEC3) gl.uniform3fv(place, value);
+  else if (type === gl.FLOAT_VEC4) gl.uniform4fv(place, value);
   else if (type === gl.FLOAT_VEC2) gl.uniform2fv(place, value);
   else gl.uniform1i(place, value);
 }

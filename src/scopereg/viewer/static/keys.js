@@ -40,7 +40,8 @@ function actionsOf(page, controls) {
     3: () => page.maximise(page.panels[2]),
     4: () => page.maximise(page.panels[3]),
     0: () => page.reset(),
-    l: () => open("look-dialog"),
+    x: () => page.toggle("opened"),
+    l: () => page.panel.toggle(),
     "?": () => open("help-dialog"),
     Escape: () => page.maximise(null),
   };
@@ -50,5 +51,5 @@ function actionsOf(page, controls) {
 function belongsTo(element, key) {
   if (element.matches("input[type=range]")) return /^(Arrow|Page|Home|End)/.test(key);
   if (element.matches("input, select, textarea")) return true;
-  return element.matches("button") && (key === " " || key === "Enter");
+  return element.matches("button, summary") && (key === " " || key === "Enter");
 }

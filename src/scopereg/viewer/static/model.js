@@ -19,6 +19,8 @@ export class Model {
   evidence = true;
   evidenceOpacity = 0.65;
   marching = false; // the volume itself in 3D, not its planes
+  opened = true; // in 3D nothing of the volume stands before the frame
+  layout = "space"; // which view is large: 3D, or all alike
   light = "none"; // what the light shows: grey for a result that is stale
 
   useVolume(volume) {

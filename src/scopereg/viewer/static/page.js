@@ -7,7 +7,9 @@ import { Figures, notify } from "./figures.js";
 import { Frontage } from "./frontage.js";
 import { watchKeys } from "./keys.js";
 import { Link } from "./link.js";
+import { recall, remember } from "./memory.js";
 import { Model } from "./model.js";
+import { Panel } from "./panel.js";
 import { PlaneView } from "./plane.js";
 import { Scene } from "./scene.js";
 import { Timing } from "./timing.js";
@@ -32,6 +34,7 @@ export class Page {
     this.figures = new Figures(find("figures"));
     this.trace = new Trace(find("trace"));
     this.frontage = new Frontage(this);
+    this.panel = new Panel();
     this.controls = new Controls(this);
     this.scene = new Scene(this.panels[3], this);
     watchKeys(this, this.controls);
@@ -40,7 +43,7 @@ export class Page {
     new ResizeObserver(() => this.ask("planes", "scene", "trace")).observe(find("views"));
     new ResizeObserver(() => this.ask("trace")).observe(find("trace"));
     setInterval(() => this.look(), LOOK_MS);
-    this.controls.show(this.model);
+    this.useLayout(recall("layout") === "planes" ? "planes" : "space");
     this.link.open();
   }
 
@@ -200,6 +203,15 @@ export class Page {
     const { model } = this;
     model[name] = !model[name];
     if (name === "follow") model.place();
+    this.changed();
+  }
+
+  // Which view is large: "space" or "planes".
+  useLayout(layout) {
+    this.model.layout = layout;
+    document.getElementById("views").dataset.layout = layout;
+    remember("layout", layout);
+    this.maximise(null);
     this.changed();
   }
 

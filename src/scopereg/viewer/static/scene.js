@@ -5,7 +5,7 @@ import { Camera } from "./camera.js";
 import { LIGHTS, PLANE_COLOURS } from "./colours.js";
 import { Graphics } from "./graphics.js";
 import { watch } from "./gestures.js";
-import { chain, cross, inverse, normalised, project, scaling, subtract, translation } from "./matrix.js";
+import { chain, cross, dot, inverse, normalised, project, scaling, subtract, translation } from "./matrix.js";
 import { sizeOf } from "./picture.js";
 import { faceLetters } from "./volume.js";
 
@@ -19,6 +19,7 @@ const QUICK_MS = 16;
 const CALM_MS = 250; // without changes, until it is drawn in full
 const PARALLEL = 0.94; // cosine of the angle between a plane and the frame below which both are shown
 const NEAR_MM = 3;
+const CLEAR = 0.3; // of a voxel, by which a plane must lie before the frame to be left out
 const STEPS = [220, 170, 130, 100, 80, 64]; // of a ray, for each scale
 
 export class Scene {
@@ -65,7 +66,7 @@ export class Scene {
 
   useVolume(volume) {
     const half = volume.shape.map((n, axis) => (n * volume.spacing[axis]) / 2);
-    this.camera.look(volume.toWorld(volume.centre), 1.05 * Math.hypot(...half));
+    this.camera.look(volume.toWorld(volume.centre), 0.88 * Math.hypot(...half));
     this.faces = faceLetters(volume);
     this.letters.replaceChildren(...this.faces.map(([, letter]) => {
       const span = document.createElement("span");
@@ -149,8 +150,9 @@ export class Scene {
     const size = volume.shape;
     const box = chain(translation(-0.5, -0.5, -0.5), scaling(...size));
     this.graphics.draw(this.graphics.edges, "box", { place: box, toClip, edge: [0.3, 0.35, 0.4] });
-    if (model.marching) this.drawRays(toClip, box, STEPS[level]);
-    else this.drawPlanes(toClip);
+    const front = model.opened && model.placed ? this.frontOf(model.placed, width / height) : [0, 0, 0, 0];
+    if (model.marching) this.drawRays(toClip, box, STEPS[level], front);
+    else this.drawPlanes(toClip, front);
     this.placeLetters(toClip, width, height);
   }
 
@@ -158,13 +160,23 @@ export class Scene {
     return [this.page.model.low / 255, this.page.model.high / 255];
   }
 
-  drawPlanes(toClip) {
+  // Positive where indices of the volume lie between the eye and the plane of the frame.
+  frontOf({ pixelToIndex }, aspect) {
+    const across = inverse(pixelToIndex).slice(8, 12);
+    const eye = this.page.model.volume.toIndex(this.camera.eye(aspect));
+    const length = Math.hypot(...across.slice(0, 3)) * (dot(across, eye) + across[3] < 0 ? -1 : 1);
+    const front = across.map((value) => value / length);
+    front[3] -= CLEAR;
+    return front;
+  }
+
+  drawPlanes(toClip, front) {
     const { model } = this.page;
     const { volume, placed, update } = model;
     for (const plane of volume.planes) {
       this.graphics.draw(this.graphics.plane, "square", {
         place: planePlace(plane, model.cursor, volume), toClip, size: volume.shape, range: this.range,
-        edge: numbers(PLANE_COLOURS[plane.key]), voxels: 0,
+        edge: numbers(PLANE_COLOURS[plane.key]), voxels: 0, front,
         hollow: placed && within(plane, placed, volume, model.cursor) ? 1 : 0,
       });
     }
@@ -173,7 +185,7 @@ export class Scene {
     this.graphics.draw(this.graphics.frame, "square", { place, toClip, edge: numbers(LIGHTS[model.light]) });
   }
 
-  drawRays(toClip, box, steps) {
+  drawRays(toClip, box, steps, front) {
     const { gl } = this.graphics;
     const { model } = this.page;
     const { placed, update } = model;
@@ -188,7 +200,7 @@ export class Scene {
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     this.graphics.draw(this.graphics.march, "screen", {
       fromClip, toFrame, range: this.range, edge: numbers(LIGHTS[model.light]), steps, placed: placed ? 1 : 0,
-      voxels: 0,
+      voxels: 0, front: carried(front, box),
     });
     gl.disable(gl.BLEND);
     gl.enable(gl.DEPTH_TEST);
@@ -253,6 +265,11 @@ function within(plane, { corners, centre }, volume, cursor) {
   const normal = normalised(cross(side(corners[1]), side(corners[3])));
   const apart = Math.abs(centre[plane.normal] - cursor[plane.normal]) * volume.spacing[plane.normal];
   return Math.abs(normal[plane.normal]) > PARALLEL && apart < NEAR_MM;
+}
+
+// The plane of `front` in the coordinates that a matrix takes to its own.
+function carried(front, m) {
+  return [0, 1, 2, 3].map((column) => front.reduce((sum, value, row) => sum + value * m[4 * row + column], 0));
 }
 
 function numbers(colour) {

@@ -22,6 +22,7 @@ in vec2 at;
 uniform sampler3D voxels;
 uniform vec3 size, edge;
 uniform vec2 range;
+uniform vec4 front; // what is before the frame, where the volume is opened at it
 uniform bool hollow;
 out vec4 colour;
 void main() {
@@ -29,6 +30,7 @@ void main() {
   float grey = clamp((value - range.x) / (range.y - range.x), 0.0, 1.0) * 0.72;
   vec2 border = min(at, 1.0 - at) / fwidth(at);
   float line = 1.0 - smoothstep(1.0, 2.0, min(border.x, border.y));
+  if (dot(front, vec4(where, 1.0)) > 0.0 && line < 0.5) discard;
   if ((hollow || value < 0.003) && line < 0.5) discard; // also what is outside of the fan
   colour = vec4(mix(vec3(grey), edge * 0.85, line), 1.0);
 }`;
@@ -73,9 +75,10 @@ uniform sampler3D voxels;
 uniform sampler2D frame;
 uniform mat4 fromClip, toFrame;
 uniform vec2 range;
-uniform vec3 edge, size;
+uniform vec3 edge;
 uniform int steps;
 uniform bool placed;
+uniform vec4 front;
 out vec4 colour;
 
 vec4 frameColour(vec2 at) {
@@ -97,6 +100,9 @@ void main() {
   bool waits = placed && meets > 0.0 && meets < 1.0 && all(equal(at, clamp(at, 0.0, 1.0)));
   float stride = 1.0 / (float(steps) * length(along));
   float grain = fract(sin(dot(gl_FragCoord.xy, vec2(12.9898, 78.233))) * 43758.5453);
+  float before = dot(front, vec4(from, 1.0)), change = dot(front.xyz, along);
+  if (change < 0.0) start = max(start, -before / change);
+  else if (change > 0.0) stop = min(stop, -before / change);
   vec4 sum = vec4(0.0);
   if (start < stop) {
     float t = start + stride * grain;

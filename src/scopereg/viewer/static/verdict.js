@@ -6,7 +6,7 @@ export class Verdict {
   constructor(root) {
     this.root = root;
     this.parts = {};
-    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "hints", "basis"]) {
+    for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "hints", "basis", "method"]) {
       this.parts[name] = root.querySelector(`#verdict-${name}`);
     }
     this.spoken = document.getElementById("spoken");
@@ -24,6 +24,7 @@ export class Verdict {
     this.write("bound", millimetres(update && update.bound_mm));
     this.write("confidence", share(update && update.confidence));
     this.write("truth", millimetres(update && update.error_mm));
+    this.writeLine("method", (update && update.method) ? `by ${update.method}` : "");
     this.writeLine("hints", ((update && update.hints) || []).join("; "));
     this.writeLine("basis", update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "");
     this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
