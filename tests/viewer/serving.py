@@ -25,6 +25,7 @@ from scopereg.live.replay import Replay
 from scopereg.live.scene import Plan, Scene
 from scopereg.registration.result import Result
 from scopereg.viewer.live_show import LiveShow, Rooms
+from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.web import WebServer
 
 SHAPE = (12, 16, 20)  # of the volume, z y x
@@ -118,13 +119,21 @@ def serve(
     largest_upload: int = 2**20,
     paused: bool = False,
     scene: Scene | None = None,
+    overlays: Overlays = NOTHING_OVER,
     **server: Any,
 ) -> Iterator[Served]:
     """Serve a loop until the block ends."""
     loop = Loop(source or replay(), register, paused=paused)
     scene = scene or Scene(small_volume(), "first.nii.gz", NOTHING_SEARCHED)
     rooms = Rooms(folder / "recordings", volumes, largest_upload)
-    show = LiveShow(loop, scene, lambda volume, name: Scene(volume, name, NOTHING_SEARCHED), rooms, source="sweep")
+    show = LiveShow(
+        loop,
+        scene,
+        lambda volume, name: Scene(volume, name, NOTHING_SEARCHED),
+        rooms,
+        source="sweep",
+        overlays=overlays,
+    )
     words = partial(in_flags, options=LiveOptions)
     with WebServer(show, port=0, token=token, words=words, **server) as web:
         show.wake = web.wake

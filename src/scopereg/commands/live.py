@@ -21,6 +21,7 @@ from scopereg.commands.shared import (
     INTERRUPTED,
     Device,
     ImageReading,
+    OverlayOptions,
     PageOptions,
     Positional,
     SearchingMethod,
@@ -50,7 +51,7 @@ _SHOWN = ("registered", "failed", "dropped", "bad_frames", "bad_header", "bad_bo
 
 
 @dataclass(frozen=True)
-class LiveOptions(ImageReading, PageOptions):
+class LiveOptions(ImageReading, OverlayOptions, PageOptions):
     """Register frames as they come from a scanner or a recording, and show them in the browser and in 3D Slicer.
 
     SOURCE is igtl://HOST:PORT (OpenIGTLink, such as PLUS), plus:FILE.igs.mha, folder:DIR or dicom:FILE; recordings are
@@ -129,11 +130,12 @@ def run(options: LiveOptions) -> int:
 
 def _stream(options: LiveOptions, loop: Loop, scene: Scene, console: Console) -> int:
     """Everything that runs, from its start to its end in good order."""
-    from scopereg.commands.page import open_page
+    from scopereg.commands.page import open_page, print_overlay_notes
 
     with ExitStack() as stack:
         server = _publish(options, loop, stack, console) if options.igtl else None
         show = _show(options, loop, scene, server)
+        print_overlay_notes(console, show)
         loop.listen(show)
         if options.viewer:
             web = open_page(options, show, console)
@@ -195,6 +197,7 @@ def _publish(options: LiveOptions, loop: Loop, stack: ExitStack, console: Consol
 
 
 def _show(options: LiveOptions, loop: Loop, scene: Scene, server: Server | None) -> LiveShow:
+    from scopereg.commands.page import read_overlays
     from scopereg.live.scene import Scene
     from scopereg.viewer.live_show import LiveShow, Rooms
 
@@ -212,6 +215,7 @@ def _show(options: LiveOptions, loop: Loop, scene: Scene, server: Server | None)
         Rooms(options.recordings, options.volumes, round(options.max_upload_mb * 2**20) if options.uploads else 0),
         source=options.source or "",
         more_counters=igtl_counters,
+        overlays=read_overlays(options),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.flags import in_flags
-from scopereg.commands.shared import PageOptions
+from scopereg.commands.shared import OverlayOptions, PageOptions
 from scopereg.errors import ScopeRegError
 from scopereg.viewer.certificate import read_certificate
 from scopereg.viewer.door import is_loopback, new_token
@@ -20,6 +20,7 @@ from scopereg.viewer.web import WebServer
 
 if TYPE_CHECKING:
     from scopereg.viewer.hub import Show
+    from scopereg.viewer.overlays import Overlays
 
 
 def open_page(options: PageOptions, show: Show, console: Console) -> WebServer:
@@ -36,6 +37,23 @@ def open_page(options: PageOptions, show: Show, console: Console) -> WebServer:
     if options.open and has_screen():
         threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
     return server
+
+
+def read_overlays(options: OverlayOptions) -> Overlays:
+    """What lies over the volume, from files."""
+    from scopereg.io.labels import read_labels
+    from scopereg.viewer.overlays import Overlays
+
+    return Overlays(None if options.labels is None else read_labels(options.labels))
+
+
+def print_overlay_notes(console: Console, show: Show) -> None:
+    """What is to be said of them, now that they lie over the volume."""
+    from scopereg.viewer.overlays import notes_of
+
+    voxels = show.voxels()
+    for note in () if voxels is None else notes_of(voxels):
+        console.print(f"note    {note}")
 
 
 def has_screen() -> bool:

@@ -176,3 +176,11 @@ class PageOptions:
     """Serve HTTPS with this certificate and its key (PEM files): --tls CERT KEY."""
     open: bool = True
     """Open the page in the browser of this machine."""
+
+
+@dataclass(frozen=True)
+class OverlayOptions:
+    """What lies over the volume in the page."""
+
+    labels: Path | None = None
+    """Label map in the space of the volume (NIfTI, NRRD, MHA; names and colours of a .seg.nrrd), drawn over it."""

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from scopereg.commands.output import tell
-from scopereg.commands.page import open_page
+from scopereg.commands.page import open_page, print_overlay_notes, read_overlays
 from scopereg.commands.reading import left_open
-from scopereg.commands.shared import ImageReading, PageOptions, Positional
+from scopereg.commands.shared import ImageReading, OverlayOptions, PageOptions, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.interruption import interruptible, terminable
 
 if TYPE_CHECKING:
     from scopereg.viewer.finished import Finished, Images
+    from scopereg.viewer.overlays import Overlays
 
 
 @dataclass(frozen=True)
-class ViewOptions(ImageReading, PageOptions):
+class ViewOptions(ImageReading, OverlayOptions, PageOptions):
     """Show finished registrations in the browser, or write them as one page.
 
     RESULTS are files that scopereg register wrote (pose.json; poses.csv of a batch), track.csv of scopereg track, or
@@ -51,11 +52,13 @@ def run(options: ViewOptions) -> int:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     results = read_results(options.results)
     images = Images(options.data, options.volume, **left_open(options))
+    overlays = read_overlays(options)
     if options.save is not None:
-        console.print(f"wrote   {_save(options.save, results, images)}")
+        console.print(f"wrote   {_save(options.save, results, images, overlays)}")
         tell(results=len(results), page=options.save)
         return 0
-    show = FinishedShow(results, images)
+    show = FinishedShow(results, images, overlays)
+    print_overlay_notes(console, show)
     asked = threading.Event()
     with interruptible(asked.set), terminable(asked.set), open_page(options, show, console):
         console.print(f"{len(results)} result{'s' * (len(results) > 1)}; Ctrl-C ends it")
@@ -64,10 +67,10 @@ def run(options: ViewOptions) -> int:
     return 0
 
 
-def _save(path: Path, results: list[Finished], images: Images) -> Path:
+def _save(path: Path, results: list[Finished], images: Images, overlays: Overlays) -> Path:
     from scopereg.viewer.page import write_page
 
     if path.suffix.lower() not in (".html", ".htm"):
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=f"--save {path}", fix="use .html")
     opened = [result.open(images) for result in results]
-    return write_page(path, opened, names=[result.name for result in results])
+    return write_page(path, opened, names=[result.name for result in results], overlays=overlays)

@@ -14,6 +14,7 @@ from scopereg.errors import ScopeRegError
 
 Matrix = npt.NDArray[np.float64]
 GET_AGAIN = "copy or download the file again"
+NO_PLACE = "states no orientation"  # in the note of a reader whose file says nothing of its place
 _LARGEST_MM = 1e6  # a kilometre: beyond it a header holds other bytes than it should
 _SMALLEST_MM = 1e-6
 _SQUARE = 1e-4  # geometry.ROTATION_TOLERANCE, which needs torch: processes that only read do without
@@ -41,6 +42,11 @@ class ImageHeader(NamedTuple):
     notes: tuple[str, ...] = ()  # sentences on what the header leaves open
     files: tuple[Path, ...] = ()  # it lies in: the header first, the file with the voxels last
     source: Any = None  # whatever the format needs to read the voxels
+
+    @property
+    def states_place(self) -> bool:
+        """Whether the file says where its voxels lie; if not, readers say so in a note."""
+        return not any(NO_PLACE in note for note in self.notes)
 
 
 @dataclass(frozen=True)

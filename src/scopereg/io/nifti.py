@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scopereg.errors import ScopeRegError
 from scopereg.io.formats import (
     GET_AGAIN,
+    NO_PLACE,
     Format,
     ImageFile,
     ImageHeader,
@@ -297,7 +298,7 @@ def _placed(
     if fields.codes[0] > 0:
         forms["qform"] = _qform(fields, (*spacing, 1.0, 1.0)[:3], path)
     if not forms:
-        return (0.0, 0.0, 0.0), np.eye(3), ["the NIfTI header states no orientation; its axes are taken as LPS"]
+        return (0.0, 0.0, 0.0), np.eye(3), [f"the NIfTI header {NO_PLACE}; its axes are taken as LPS"]
     for name, form in forms.items():
         if not np.abs(form).max() < _FARTHEST_MM:  # NaN is not either
             raise ScopeRegError(

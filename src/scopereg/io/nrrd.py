@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.formats import GET_AGAIN, Format, ImageFile, ImageHeader, Matrix, checked_grid, numbers_kind
+from scopereg.io.formats import GET_AGAIN, NO_PLACE, Format, ImageFile, ImageHeader, Matrix, checked_grid, numbers_kind
 from scopereg.io.packed import BZIP2, GZIP, RAW, TEXT, Packed, packed_parts, voxels_beside, voxels_elsewhere
 from scopereg.io.text_header import TextFields, header_line
 
@@ -201,7 +201,7 @@ def _axes(fields: TextFields, count: int) -> _Axes:
         if np.isinf(spacing[row]) or spacing[row] <= 0:
             raise fields.error(f"its voxels measure {spacing[row]:g} mm", "store it again with positive sizes in mm")
     steps = tuple(spacing[row] for row in rows)
-    note = "the NRRD header states no orientation; its axes are taken as LPS"
+    note = f"the NRRD header {NO_PLACE}; its axes are taken as LPS"
     return _Axes(rows, steps, np.eye(len(rows)), _origin_of_mins(fields, rows, steps, count), (note,))
 
 

@@ -25,6 +25,7 @@ from scopereg.viewer.connections import Limits, Timely
 from scopereg.viewer.door import Door, Refusal, visitor_of
 from scopereg.viewer.hub import Hub, Page, Show
 from scopereg.viewer.uploads import UploadError, receive_upload
+from scopereg.viewer.voxels import Voxels
 
 LONGEST_MESSAGE = 4096  # letters of what a page may ask
 MOST_UPLOADS = 2  # that come at once; of those that are here one is prepared after the other
@@ -72,6 +73,7 @@ class Site:
             Route("/api/state", self.state),
             Route("/api/volume", self.volume, methods=["GET"]),
             Route("/api/volume", self.upload, methods=["POST"]),
+            Route("/api/labels", self.labels),
             WebSocketRoute("/ws", self.socket),
         ]
         handlers: Mapping[Any, Any] = {
@@ -122,11 +124,21 @@ class Site:
 
     async def volume(self, request: Request) -> Response:
         """The voxels of the generation asked for, if it is still the one that is shown."""
+        return _packed(self._voxels(request).packed)
+
+    async def labels(self, request: Request) -> Response:
+        """The labels over that volume, on its grid."""
+        overlay = self._voxels(request).overlay
+        if overlay is None or not overlay.packed_labels:
+            raise HTTPException(404, "nothing is labelled in this volume")
+        return _packed(overlay.packed_labels)
+
+    def _voxels(self, request: Request) -> Voxels:
         voxels = self.show.voxels()
         wanted = request.query_params.get("generation")
         if voxels is None or (wanted is not None and wanted != str(voxels.generation)):
             raise HTTPException(404, "there is no such volume any more")
-        return Response(voxels.packed, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
+        return voxels
 
     async def upload(self, request: Request) -> Response:
         """Another volume: kept in a temporary file until it is prepared."""
@@ -221,6 +233,10 @@ def _request_of(message: Message) -> Mapping[str, Any]:
             "a message that is none", where="web socket", fix='send short JSON such as {"do": "pause"}'
         ) from None
     return request
+
+
+def _packed(content: bytes) -> Response:
+    return Response(content, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
 
 
 def _file(name: str) -> Response:

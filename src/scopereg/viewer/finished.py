@@ -28,6 +28,7 @@ from scopereg.registration.batch import read_table
 from scopereg.registration.inputs import Inputs, Known, read_inputs
 from scopereg.registration.reading import LeftOpen
 from scopereg.registration.result import TRUTH, Assessment, Result, hints_of
+from scopereg.viewer.overlays import NOTHING_OVER, Overlays, same_space
 from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
@@ -295,9 +296,11 @@ class FinishedShow:
 
     largest_upload = 0  # bytes: there is nothing to register
 
-    def __init__(self, results: Sequence[Finished], images: Images) -> None:
-        """The first result is shown; an error if it cannot be."""
+    def __init__(self, results: Sequence[Finished], images: Images, overlays: Overlays = NOTHING_OVER) -> None:
+        """The first result is shown, with the overlays on its volume; an error if it cannot be."""
         self.counters = Counters()
+        self._overlays = overlays
+        self._first_volume: Volume | None = None
         self._results, self._images = tuple(results), images
         self._choosing = threading.Lock()
         self._volume: Volume | None = None
@@ -374,4 +377,6 @@ class FinishedShow:
             return self._voxels
         generation = 1 if self._voxels is None else self._voxels.generation + 1
         path = getattr(result.volume, "path", None)
-        return voxels_of(result.volume, path.name if path else "volume", generation)
+        voxels = voxels_of(result.volume, path.name if path else "volume", generation)
+        first = self._first_volume = self._first_volume or result.volume
+        return self._overlays.over(result.volume, voxels) if same_space(result.volume, first) else voxels

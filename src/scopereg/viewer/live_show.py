@@ -18,6 +18,7 @@ from scopereg.io.volumes import read_foreign
 from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
+from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.packets import base_state, live_facts, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
@@ -50,7 +51,8 @@ class _Shown(NamedTuple):
 class LiveShow:
     """A loop, the scene that it works in, and how to get another one; a `Show` and a listener of the loop.
 
-    `more_counters` are those of other listeners, to be shown beside the loop's own.
+    `more_counters` are those of other listeners, to be shown beside the loop's own; `overlays` lie over the
+    first volume.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class LiveShow:
         *,
         source: str = "",
         more_counters: Callable[[], Mapping[str, int]] = dict,
+        overlays: Overlays = NOTHING_OVER,
     ) -> None:
         self.counters = Counters()
         self.wake: Callable[[], None] = lambda: None  # called when there is something new
         self._loop, self._rooms, self._source = loop, rooms, source
         self._make_scene, self._more_counters = make_scene, more_counters
-        first = _Shown(scene, voxels_of(scene.volume, scene.name, 1))
+        # Of another volume nobody said that they lie in its space too.
+        first = _Shown(scene, overlays.over(scene.volume, voxels_of(scene.volume, scene.name, 1)))
         self._shown: tuple[_Shown, ...] = (first,)  # the present one, then the one before
         self._latest: tuple[int, Update] | None = None  # its number counts what was shown
         self._packed: tuple[int, bytes] | None = None

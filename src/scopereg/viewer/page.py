@@ -22,6 +22,7 @@ from scopereg.images import Frame, Volume
 from scopereg.io.files import write_text
 from scopereg.io.stored import StoredFrame, StoredVolume
 from scopereg.registration.result import Assessment, Result
+from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.packets import base_state, number, packet_of
 from scopereg.viewer.voxels import voxels_of
 
@@ -62,16 +63,28 @@ def show(results: Sequence[Result]) -> Shown:
     return Shown(html, path)
 
 
-def write_page(path: Path | str, results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "") -> Path:
-    """Write results in one volume as one HTML file; `names` are those of the frames, `volume` that of the volume."""
-    return write_text(path, page_html(results, names=names, volume=volume))
+def write_page(
+    path: Path | str,
+    results: Sequence[Result],
+    *,
+    names: Sequence[str] = (),
+    volume: str = "",
+    overlays: Overlays = NOTHING_OVER,
+) -> Path:
+    """Write results in one volume as one HTML file, with what lies over it.
+
+    `names` are those of the frames, `volume` that of the volume.
+    """
+    return write_text(path, page_html(results, names=names, volume=volume, overlays=overlays))
 
 
-def page_html(results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "") -> str:
+def page_html(
+    results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "", overlays: Overlays = NOTHING_OVER
+) -> str:
     """The page of the viewer with the results inside."""
     reference = _common_volume(results)
     labels = list(names) or _names(results)
-    voxels = voxels_of(reference, volume or _file_name(reference) or "volume", 1)
+    voxels = overlays.over(reference, voxels_of(reference, volume or _file_name(reference) or "volume", 1))
     state = base_state(
         "page",
         volume=voxels.state(),
@@ -81,7 +94,8 @@ def page_html(results: Sequence[Result], *, names: Sequence[str] = (), volume: s
     packets = [_packet(result, row, labels[row]) for row, result in enumerate(results)]
     data = {
         "state": state,
-        "voxels": _text64(gzip.compress(gzip.decompress(voxels.packed), 6, mtime=0)),
+        "voxels": _packed64(voxels.packed),
+        "labels": "" if voxels.overlay is None else _packed64(voxels.overlay.packed_labels),
         "updates": [_text64(packet) for packet in packets],
     }
     return _assemble(data)
@@ -198,6 +212,11 @@ def _static(name: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _packed64(packed: bytes) -> str:
+    """Voxels packed anew, as tightly as pays, and the same whenever they are."""
+    return _text64(gzip.compress(gzip.decompress(packed), 6, mtime=0)) if packed else ""
 
 
 def _text64(content: bytes) -> str:

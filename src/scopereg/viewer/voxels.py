@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,20 @@ _FAST = 1  # of gzip: over loopback time counts more than bytes
 
 
 @dataclass(frozen=True)
+class Overlay:
+    """What lies over a volume."""
+
+    packed_labels: bytes = b""  # uint8 on the grid of the volume's voxels, x fastest, as gzip; 0 for none
+    labels_file: str = ""
+    labels: tuple[Mapping[str, Any], ...] = ()  # name, value and colour of what 1, 2, ... stand for
+    notes: tuple[str, ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """All but the voxels, ready for JSON."""
+        return {"labels_file": self.labels_file, "labels": list(self.labels)}
+
+
+@dataclass(frozen=True)
 class Voxels:
     """A volume to be shown."""
 
@@ -29,6 +44,7 @@ class Voxels:
     spacing_mm: tuple[float, float, float]
     index_to_world: npt.NDArray[np.float64]  # 4x4, from (i, j, k, 1) to LPS mm
     packed: bytes  # uint8, x fastest, as gzip
+    overlay: Overlay | None = None
 
     def state(self) -> dict[str, Any]:
         """All but the voxels, ready for JSON."""
@@ -38,6 +54,7 @@ class Voxels:
             "shape": list(self.shape),
             "spacing_mm": [round(step, 6) for step in self.spacing_mm],
             "index_to_world": flat(self.index_to_world),
+            "overlay": None if self.overlay is None else self.overlay.state(),
         }
 
 
@@ -58,6 +75,11 @@ def voxels_of(volume: Volume, name: str, generation: int) -> Voxels:
         _index_to_world(volume, factors[::-1]),
         gzip.compress(grey.tobytes(), _FAST),
     )
+
+
+def world_matrix(volume: Volume) -> npt.NDArray[np.float64]:
+    """4x4, from the indices (i, j, k, 1) of a volume to LPS mm."""
+    return _index_to_world(volume, [1, 1, 1])
 
 
 def _index_to_world(volume: Volume, factors: list[int]) -> npt.NDArray[np.float64]:

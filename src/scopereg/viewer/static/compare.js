@@ -1,9 +1,10 @@
 // The frame beside the volume at its place: both, mixed, and their difference.
 
 import { differenceTable, greyTable, heatTable } from "./colours.js";
-import { cutOblique } from "./cut.js";
+import { cutNearest, cutOblique } from "./cut.js";
 import { watch } from "./gestures.js";
-import { Picture } from "./picture.js";
+import { LabelCut } from "./labels.js";
+import { lineContext, Picture } from "./picture.js";
 
 const TILES = 8; // of the chessboard along the longer side
 const SPREADS = 3; // standard deviations that make a difference of full colour, as in the reports
@@ -18,6 +19,9 @@ export class Comparison {
     this.mixed = picture("mixed");
     this.apart = picture("difference");
     this.evidence = picture("evidence");
+    this.marks = ["frame", "volume"].map((name) => root.querySelector(`#${name}-marks`));
+    this.labelCut = new LabelCut();
+    new ResizeObserver(() => page.ask("comparison")).observe(this.marks[0]);
     this.cut = new Uint8Array(0); // the volume on the pixels of the frame
     this.mixture = new Uint8Array(0);
     [this.grey, this.heat, this.gaps] = [greyTable(0, 255), heatTable(), differenceTable()];
@@ -37,6 +41,7 @@ export class Comparison {
     this.frame.paint(update.pixels, this.grey);
     this.drawEvidence();
     this.root.classList.toggle("without-cut", !placed);
+    this.drawMarks();
     if (!placed) {
       for (const picture of [this.volume, this.mixed, this.apart]) picture.clear();
       return;
@@ -67,6 +72,23 @@ export class Comparison {
     canvas.style.opacity = evidenceOpacity;
     this.evidence.resize(update.evidence.columns, update.evidence.rows);
     this.evidence.paint(update.evidence.values, this.heat);
+  }
+
+  // What lies over the volume, at the place of the frame; over the frame itself only as sure as that place is.
+  drawMarks() {
+    const { update, placed, volume, light, overlaid } = this.page.model;
+    const { columns, rows } = update;
+    const labels = placed && overlaid && volume.labels;
+    if (labels) {
+      const cut = (out) => cutNearest(labels, placed.pixelToIndex, columns, rows, out);
+      this.labelCut.use(`${update.generation} ${update.number}`, labels, columns, rows, cut);
+    }
+    this.marks.forEach((canvas, ofVolume) => {
+      const { context, width, height } = lineContext(canvas);
+      if (!labels) return;
+      const place = { left: 0, top: 0, scaleX: width / columns, scaleY: height / rows };
+      this.labelCut.draw(context, place, !ofVolume && light !== "green");
+    });
   }
 
   drawMixed() {

@@ -107,7 +107,7 @@ export class Controls {
 
   // What the model says, on the buttons.
   show(model) {
-    for (const name of ["follow", "evidence", "marching", "opened"]) press(this.byId(name), model[name]);
+    for (const name of ["follow", "evidence", "marching", "opened", "overlaid"]) press(this.byId(name), model[name]);
     for (const mix of MIXES) press(this.byId(`mix-${mix}`), model.mix === mix);
     for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);
     const percent = String(Math.round(100 * model.weight));

@@ -39,6 +39,21 @@ export function cutOblique(volume, pixelToIndex, columns, rows, out) {
   return out;
 }
 
+// The same of numbers that stand for something, such as labels: the nearest voxel, 0 beyond.
+export function cutNearest({ voxels, shape, strides }, m, columns, rows, out) {
+  let k = 0;
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++, k++) {
+      const x = Math.round(m[0] * column + m[1] * row + m[3]);
+      const y = Math.round(m[4] * column + m[5] * row + m[7]);
+      const z = Math.round(m[8] * column + m[9] * row + m[11]);
+      const inside = x >= 0 && y >= 0 && z >= 0 && x < shape[0] && y < shape[1] && z < shape[2];
+      out[k] = inside ? voxels[x + y * strides[1] + z * strides[2]] : 0;
+    }
+  }
+  return out;
+}
+
 // One of the three planes as it lies on the screen, at the voxel nearest to `index`.
 export function cutPlane(volume, plane, index, out) {
   const { voxels, strides, shape } = volume;

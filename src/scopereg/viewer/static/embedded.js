@@ -29,10 +29,18 @@ export class Embedded {
     return true;
   }
 
-  async voxels() {
-    const packed = new Blob([bytes(this.data.voxels)]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Uint8Array(await new Response(packed).arrayBuffer());
+  voxels() {
+    return unpacked(this.data.voxels);
   }
+
+  labels() {
+    return unpacked(this.data.labels);
+  }
+}
+
+async function unpacked(base64) {
+  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 function bytes(base64) {

@@ -41,6 +41,7 @@ function actionsOf(page, controls) {
     4: () => page.maximise(page.panels[3]),
     0: () => page.reset(),
     x: () => page.toggle("opened"),
+    g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),
     "?": () => open("help-dialog"),
     Escape: () => page.maximise(null),

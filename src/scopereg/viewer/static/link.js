@@ -71,6 +71,12 @@ export class Link {
     return new Uint8Array(await answer.arrayBuffer());
   }
 
+  async labels(info) {
+    const answer = await fetch(`api/labels?generation=${info.generation}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(await reason(answer));
+    return new Uint8Array(await answer.arrayBuffer());
+  }
+
   async upload(file) {
     const answer = await fetch(`api/volume?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
     if (!answer.ok) throw new Error(await reason(answer));

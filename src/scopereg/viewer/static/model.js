@@ -21,6 +21,7 @@ export class Model {
   marching = false; // the volume itself in 3D, not its planes
   opened = true; // in 3D nothing of the volume stands before the frame
   layout = "space"; // which view is large: 3D, or all alike
+  overlaid = true; // what lies over the volume is shown
   light = "none"; // what the light shows: grey for a result that is stale
 
   useVolume(volume) {

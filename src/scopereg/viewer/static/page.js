@@ -6,9 +6,11 @@ import { Embedded, embeddedData } from "./embedded.js";
 import { Figures, notify } from "./figures.js";
 import { Frontage } from "./frontage.js";
 import { watchKeys } from "./keys.js";
+import { Labels } from "./labels.js";
 import { Link } from "./link.js";
 import { recall, remember } from "./memory.js";
 import { Model } from "./model.js";
+import { Overlays } from "./overlays.js";
 import { Panel } from "./panel.js";
 import { PlaneView } from "./plane.js";
 import { Scene } from "./scene.js";
@@ -36,6 +38,7 @@ export class Page {
     this.frontage = new Frontage(this);
     this.panel = new Panel();
     this.controls = new Controls(this);
+    this.overlays = new Overlays(this);
     this.scene = new Scene(this.panels[3], this);
     watchKeys(this, this.controls);
     const data = embeddedData();
@@ -83,7 +86,10 @@ export class Page {
     if (!info) return;
     try {
       const voxels = await this.link.voxels(info);
-      if (this.wanted === wanted) this.useVolume(new Volume(info, voxels));
+      const volume = new Volume(info, voxels);
+      const labelled = info.overlay && info.overlay.labels.length;
+      if (labelled) volume.labels = new Labels(info.overlay, await this.link.labels(info), volume);
+      if (this.wanted === wanted) this.useVolume(volume);
     } catch (error) {
       if (this.wanted !== wanted) return; // another one is under way
       this.wanted = null;
@@ -96,6 +102,7 @@ export class Page {
     this.model.useVolume(volume);
     for (const view of this.planes) view.useVolume(volume);
     this.scene.useVolume(volume);
+    this.overlays.useVolume();
     this.ask("planes", "scene", "comparison");
   }
 
@@ -151,7 +158,7 @@ export class Page {
     const light = this.verdict.show(update, stale, waits);
     if (light !== this.model.light) {
       this.model.light = light;
-      this.ask("planes", "scene");
+      this.ask("planes", "scene", "comparison");
     }
     if (!update) this.figures.show(null, state);
   }

@@ -3,6 +3,7 @@
 import { PLANE_COLOURS, LIGHTS } from "./colours.js";
 import { crossing, cutPlane, fromPlane, onPlane } from "./cut.js";
 import { watch } from "./gestures.js";
+import { LabelCut } from "./labels.js";
 import { lineContext, Picture, sizeOf } from "./picture.js";
 import { placeInWords } from "./volume.js";
 
@@ -20,6 +21,7 @@ export class PlaneView {
     this.label = panel.querySelector(".place");
     this.title = panel.querySelector(".name");
     this.values = new Uint8Array(0);
+    this.labelCut = new LabelCut();
     this.wheel = 0;
     this.reset();
     this.listen();
@@ -83,6 +85,7 @@ export class PlaneView {
     const place = `matrix(${scaleX},0,0,${scaleY},${left - scaleX / 2},${top - scaleY / 2})`;
     if (this.matrix !== place) this.picture.canvas.style.transform = this.matrix = place;
     const toScreen = ([u, v]) => [left + u * scaleX, top + v * scaleY];
+    this.drawLabels(context, plane, layer, { left: left - scaleX / 2, top: top - scaleY / 2, scaleX, scaleY });
     this.drawCrosshair(context, width, height, toScreen(onPlane(plane, this.page.model.cursor)));
     const { placed, light } = this.page.model;
     if (!placed) return;
@@ -90,6 +93,13 @@ export class PlaneView {
     drawOutline(context, corners.map(toScreen), LIGHTS[light]);
     const cut = crossing(corners, layer);
     if (cut) drawCut(context, cut.map(toScreen), LIGHTS[light]);
+  }
+
+  drawLabels(context, plane, layer, place) {
+    const { volume: { labels }, overlaid } = this.page.model;
+    if (!labels || !overlaid) return;
+    this.labelCut.use(layer, labels, plane.columns, plane.rows, (out) => cutPlane(labels, plane, layer, out));
+    this.labelCut.draw(context, place);
   }
 
   // In the colours of the other two planes, open in the middle.

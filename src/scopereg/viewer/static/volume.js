@@ -30,6 +30,7 @@ export class Volume {
     this.steps = [0, 1, 2].map((axis) => [0, 4, 8].map((row) => this.indexToWorld[row + axis]));
     this.spacing = this.steps.map((step) => Math.hypot(...step));
     this.planes = anatomicalPlanes(this);
+    this.labels = null; // that lie over it
   }
 
   get centre() {
