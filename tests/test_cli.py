@@ -151,7 +151,18 @@ def test_groups_name_options_that_there_are() -> None:
 def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
     own = {name: name.replace(" ", "_") for name in VERBS}
     assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
-    helpers = {"flags", "groups", "help", "output", "page", "parsing", "reading", "shared", "verbs"}
+    helpers = {
+        "flags",
+        "groups",
+        "help",
+        "output",
+        "page",
+        "parsing",
+        "reading",
+        "register_together",
+        "shared",
+        "verbs",
+    }
     assert {module.name for module in pkgutil.iter_modules(commands.__path__)} - helpers == set(own.values())
     assert all(is_dataclass(verb.options) and callable(verb.module.run) for verb in VERBS.values())
 

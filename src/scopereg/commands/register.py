@@ -18,6 +18,7 @@ from scopereg.commands.shared import (
     Device,
     ImageReading,
     MaybeFile,
+    OneWay,
     PoseFormat,
     Positional,
     Seconds,
@@ -52,12 +53,15 @@ class RegisterOptions(ImageReading):
     FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT
     is a folder and gets a transform for each frame, poses.csv, report.html and, for PLUS sequences, the sequence with
     the poses found. Frames that fail are named; the status is then 1. What a network finds is refined and, where it is
-    not ok, sought in other ways, which may take a minute.
+    not ok, sought in other ways, which may take a minute. With --together frames that a tracker placed get one pose for
+    all: FRAME may be several files, the volume comes last.
     """
 
     frame: Positional[Path | None] = None
     """File of the frame or cine, or a folder of them."""
     volume: Positional[VolumeFile] = None
+    more: Positional[tuple[Path, ...]] = ()
+    """With --together: several files of frames; the last of all is the volume."""
     output: MaybeFile = None
     """File for the pose (.tfm, .h5, .txt, .json or .dcm), or folder for a batch; without it a pose is only printed."""
     method: AnyMethod = DEFAULT
@@ -74,6 +78,12 @@ class RegisterOptions(ImageReading):
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; none is needed."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same."""
+    together: OneWay[bool] = False
+    """Take the frames for one rigid body, as their tracker, a table or a track places them: one pose for all."""
+    poses: Path | None = None
+    """Table with the frames' places for --together (poses.csv, track.csv); by default those of their own files."""
+    most: int = 9
+    """Frames of --together at most, taken evenly from all that are placed."""
     index: int | None = None
     """Number of the frame in a cine, from 0."""
     convention: ConventionName = "slicer"
@@ -95,6 +105,9 @@ class RegisterOptions(ImageReading):
 
 def run(options: RegisterOptions) -> int:
     """The verb: one frame or a batch; 1 if frames of a batch failed, 3 if `strict` and any pose is not ok."""
+    if options.together:
+        return register_together(options)
+    _check_alone(options)
     if options.frame is None or options.volume is None:
         raise ScopeRegError(
             "a frame and a volume are needed", where="scopereg register", fix="write scopereg register FRAME VOLUME"
@@ -109,6 +122,37 @@ def run(options: RegisterOptions) -> int:
     if cine is not None and is_single(cine, options):
         return register_one(cine, options, reading)
     return run_batch(options, batch_job(options, reading))
+
+
+def register_together(options: RegisterOptions) -> int:
+    """One pose for all frames; 1 if frames cannot be read, 3 if `strict` and the pose is not ok."""
+    from scopereg.commands.register_together import run_together, sources_of
+
+    sources, volume = sources_of([options.frame, options.volume, *options.more])
+    for source in sources:
+        check_places("register", source, volume)
+    options = replace(options, frame=sources[0], volume=volume, more=(), fallback=False)
+    job = batch_job(options, reading_of(volume, options))
+    locator = open_worker(replace(job, start=None, world=None)).locator
+    notes = volume_notes(locator.volume, locator.notes, options)
+    together, rows = run_together(sources, options, job, locator, notes)
+    if any(row.error for row in rows):
+        return 1
+    return NOT_OK if options.strict and not together.ok else 0
+
+
+def _check_alone(options: RegisterOptions) -> None:
+    """An error for what belongs to --together alone."""
+    if options.more:
+        names = ", ".join(repr(str(path)) for path in options.more)
+        named = f"; what is written is named by -o {options.more[0]}" if options.output is None else ""
+        raise ScopeRegError(
+            f"got {names} too; several files of frames go with --together",
+            where="scopereg register",
+            fix=f"write scopereg register FRAME VOLUME{named}",
+        )
+    if options.poses is not None:
+        raise ScopeRegError("places are for frames of one body", where="--poses", fix="add --together")
 
 
 def is_single(cine: Cine, options: RegisterOptions) -> bool:

@@ -1,6 +1,6 @@
 """Rigid geometry: poses in millimetres for people, rotations, planes and pose errors in voxels for networks."""
 
-from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch
+from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch, weighted_kabsch_in_space
 from scopereg.geometry.pose import Pose
 from scopereg.geometry.pose_errors import (
     SUCCESS_MM,
@@ -70,4 +70,5 @@ __all__ = [
     "translation_error_mm",
     "vector_from_rotation",
     "weighted_kabsch",
+    "weighted_kabsch_in_space",
 ]

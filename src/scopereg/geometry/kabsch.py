@@ -1,4 +1,4 @@
-"""Weighted rigid fit of plane points to space points, in closed form and without an SVD."""
+"""Weighted rigid fits: of plane points to space points in closed form without an SVD, and of points in space."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ def weighted_kabsch(
         rotation = polar_rotation(covariance)
         translation = target_mean - (rotation[..., :2] * source_mean.unsqueeze(-2)).sum(-1)
     return RigidFit(rotation, translation)
+
+
+def weighted_kabsch_in_space(
+    source_xyz: Float[Tensor, "n 3"], target_xyz: Float[Tensor, "n 3"], weights: Float[Tensor, "n"]
+) -> RigidFit:
+    """Rotation and translation that minimise sum_i w_i |R p_i + t - q_i|^2, of points that need not lie in a plane.
+
+    By an SVD, in double precision; for fits that no gradient goes through.
+    """
+    source, target, mass = source_xyz.double(), target_xyz.double(), weights.double()
+    share = (mass / mass.sum().clamp_min(torch.finfo(torch.float64).tiny)).unsqueeze(1)
+    source_mean, target_mean = (share * source).sum(0), (share * target).sum(0)
+    left, _, right = torch.linalg.svd((share * (target - target_mean)).T @ (source - source_mean))
+    proper = torch.ones(3, dtype=torch.float64, device=source.device)
+    proper[2] = torch.linalg.det(left @ right).sign()  # of all turns the best: no reflection
+    rotation = (left * proper) @ right
+    return RigidFit(rotation, target_mean - rotation @ source_mean)
 
 
 def polar_rotation(covariance: Float[Tensor, "*batch 3 2"]) -> Float[Tensor, "*batch 3 3"]:

@@ -25,8 +25,7 @@ from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import blur
 from scopereg.registration.learned import make_learned
 from scopereg.registration.locator import Locator
-from scopereg.registration.network import PreparedNetwork
-from scopereg.registration.prepared import Prepared
+from scopereg.registration.network import PreparedNetwork, network_of
 from scopereg.registration.result import Result
 from scopereg.registration.session import Session
 from scopereg.registration.working_grid import ENOUGH_VOXELS, FieldOfView, WorkingGrid, frame_on_grid, middle
@@ -174,16 +173,6 @@ def clearest(own: Tried, others: Sequence[Tried]) -> Alternative | None:
     rest = [tried.likeness for tried in others if tried.alternative.name != kind]
     clear = best.likeness >= max(_LEAST, own.likeness + margin, max(rest, default=0.0) + _OTHERS)
     return best.alternative if clear else None
-
-
-def network_of(prepared: Prepared) -> PreparedNetwork | None:
-    """The network that a method begins with, if it does."""
-    while not isinstance(prepared, PreparedNetwork):
-        before = getattr(prepared, "before", None)
-        if not isinstance(before, Prepared):
-            return None
-        prepared = before
-    return prepared
 
 
 def try_alternatives(network: PreparedNetwork, frame: Frame, result: Result, start: Pose | None = None) -> list[Tried]:

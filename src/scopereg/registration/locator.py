@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content, unit_range
 from scopereg.progress import timed
+from scopereg.registration.body import BODY, Body
 from scopereg.registration.method import Method, create
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.settings import DEFAULT
 from scopereg.registration.similarity import Similarity
+from scopereg.registration.together import Together, locate_together
 from scopereg.registration.working_grid import isotropic
 from scopereg.threads import watched
 
@@ -56,7 +59,7 @@ class Locator:
             self.method = create(method, device, **how, seconds=seconds, any_angle=any_angle)
         with timed(f"prepared the volume for {self.method.name}"):
             self.prepared = self.method.prepare(unit)
-            self._alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
+            self.alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,6 +113,20 @@ class Locator:
         return [found[row] for row in range(len(frames))]
 
     @watched()
+    def locate_together(
+        self, frames: Sequence[Frame], image_to_body: Sequence[Any], start: Pose | None = None
+    ) -> Together:
+        """One pose for frames whose places beside one another are known: `BodyToVolume`, by what all of them show.
+
+        `image_to_body` are poses, or rigid 4x4 matrices, of each frame in any one body: a tracker's, a robot's, those
+        of a sweep. `start` is `BodyToVolume` to look around; without it each frame is sought as `locate` does.
+        """
+        begin = (
+            None if start is None else Pose(start.rotation, start.translation_mm, BODY, self.volume.frame_of_reference)
+        )
+        return locate_together(self, Body.of(frames, image_to_body), begin)
+
+    @watched()
     def refine_from(self, frame: Frame, start: Result) -> Result | None:
         """A frame refined from another pose than the one that was found; None where that cannot be."""
         refined = self.prepared.refine_from(frame.for_registration(), start) if self.refines else None
@@ -118,7 +135,7 @@ class Locator:
     def _of(self, frame: Frame, result: Result) -> Result:
         """The result with the images as they came, and how alike they are."""
         if not self.prepared.measures:
-            result = self._alike.of(frame.for_registration(), result)
+            result = self.alike.of(frame.for_registration(), result)
         notes = (*result.notes, *_size_doubts(frame, self.volume))
         return replace(result, frame=frame, volume=self.volume, notes=notes)
 

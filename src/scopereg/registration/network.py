@@ -185,6 +185,16 @@ class PreparedNetwork(Prepared):
         return replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
 
 
+def network_of(prepared: Prepared) -> PreparedNetwork | None:
+    """The network that a method begins with, if it does."""
+    while not isinstance(prepared, PreparedNetwork):
+        before = getattr(prepared, "before", None)
+        if not isinstance(before, Prepared):
+            return None
+        prepared = before
+    return prepared
+
+
 def _seen_again(ready: PreparedVolume, frame: Frame, result: Result, times: int) -> Result:
     """The frame sought again in the volume as seen from where it was found, as long as there is something."""
     for _ in range(times):
@@ -279,6 +289,11 @@ class PreparedVolume:
     @property
     def session(self) -> Session:
         return self._session()
+
+    @property
+    def fine(self) -> PreparedFine | None:
+        """All of the volume as the fine stage prepares it; None where the network has none."""
+        return self._fine()
 
 
 class _Once(Generic[Made]):

@@ -16,6 +16,7 @@ from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, Tally, cine_of
 from scopereg.registration.reading import image_line
 from scopereg.registration.result import Assessment, Result
+from scopereg.registration.together import Together
 from scopereg.report.charts import line_chart
 from scopereg.report.drawing import Series
 from scopereg.report.frame_pictures import small
@@ -27,11 +28,17 @@ _MOST_ROWS = 1000
 _WIDEST = 320  # pixels of a picture
 
 
-def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str]) -> Report:
-    """Cards, failures, similarity along the frames, all poses, pictures, how it was made."""
+def make_page(
+    rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str], *, together: Together | None = None
+) -> Report:
+    """Cards, failures, similarity along the frames, all poses, pictures, how it was made.
+
+    Of frames `together` the pose of their body and its verdict come first.
+    """
     found = [row for row in rows if row.result is not None]
+    title = str(Tally.of(rows)) if together is None else f"{len(found)} together, {Assessment.of(together.whole).state}"
     report = Report(
-        f"{Tally.of(rows)}: frames in {job.reading.volume.name}",
+        f"{title}: frames in {job.reading.volume.name}",
         f"By {job.method}. {image_line(volume)}. Poses are ImageToVolume in LPS mm: points of the frame, "
         "counted from its first pixel, to points of the volume; angles are about x, y, z, R = Rz Ry Rx. Similarity is "
         "how alike frame and volume are at the pose, -1 to 1; it is no proof that a pose is right. Where a network is "
@@ -41,6 +48,8 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     )
     report.cards(_cards(rows, found))
     report.notes(notes)
+    if together is not None:
+        _add_together(report, together, found)
     _add_failures(report, [row for row in rows if row.error])
     _add_unreliable(report, [row for row in found if not row.found.ok])
     if len(found) > 2:
@@ -51,6 +60,16 @@ def make_page(rows: Sequence[Row], volume: Volume, job: Job, notes: Sequence[str
     _add_poses(report, found)
     report.facts(provenance(device="cpu"))
     return report
+
+
+def _add_together(report: Report, together: Together, found: Sequence[Row]) -> None:
+    """The pose of the body, and how far each frame was found from where the body has it."""
+    report.heading("Together", f"{together.pose}. {together.whole.verdict}.")
+    cells = [
+        [row.task.shown, str(row.task.index), "" if math.isnan(apart) else f"{apart:.1f}", "" if counts else "left out"]
+        for row, apart, counts in zip(found, together.apart_mm, together.counts, strict=True)
+    ]
+    report.table(["file", "frame", "mm from where it was found by itself", ""], cells, style="tight")
 
 
 def _cards(rows: Sequence[Row], found: Sequence[Row]) -> dict[str, str]:
