@@ -51,7 +51,7 @@ def placed(array: np.ndarray, axes: np.ndarray = AXES) -> sitk.Image:
 
 def assert_as_itk_reads(path: Path) -> None:
     wanted = sitk.ReadImage(str(path))
-    array, spacing, origin, direction = read_image(path)
+    array, spacing, origin, direction = read_image(path)[:4]
     axes = wanted.GetDimension()
     assert array.dtype == sitk.GetArrayViewFromImage(wanted).dtype
     assert array.dtype.isnative

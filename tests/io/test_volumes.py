@@ -16,7 +16,8 @@ from scopereg.geometry import Pose
 from scopereg.images import Volume
 from scopereg.io import read_volume, write_volume
 from scopereg.io.read_image import endings
-from scopereg.io.volumes import write_labels
+from scopereg.io.stored import is_anatomical
+from scopereg.io.volumes import read_foreign, write_labels
 
 
 @pytest.mark.parametrize("ending", endings(written=True))
@@ -213,3 +214,21 @@ def test_importing_the_package_imports_no_reader() -> None:
 
     code = "import sys, scopereg.io; print([m for m in ('SimpleITK', 'pydicom', 'torch') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_patients_axes_are_told_from_those_of_a_phantom(tmp_path: Path) -> None:
+    """Every NIfTI form says left, back and head: what lies in no patient says so besides."""
+    made = Volume(np.random.default_rng(0).random((4, 5, 6)), 0.5)
+    phantom = read_volume(write_volume(made, tmp_path / "phantom.nii.gz"))
+    assert not is_anatomical(phantom)
+    assert not is_anatomical(made)
+    image = sitk.GetImageFromArray(made.numpy())
+    image.SetSpacing((0.5, 0.5, 0.5))
+    sitk.WriteImage(image, tmp_path / "patient.nii.gz")
+    patient = read_volume(tmp_path / "patient.nii.gz")
+    assert is_anatomical(patient)
+    assert is_anatomical(read_foreign(tmp_path / "patient.nii.gz"))
+    assert not is_anatomical(read_foreign(tmp_path / "phantom.nii.gz"))
+    again = write_volume(patient, tmp_path / "again.nii")
+    assert is_anatomical(read_volume(again))
+    assert not is_anatomical(read_volume(write_volume(patient, tmp_path / "again.mha")))  # it always says the same

@@ -12,6 +12,7 @@ from serving import NOTHING_SEARCHED, serve
 
 from scopereg import Frame, Pose, Volume, io
 from scopereg.io.placement import resliced_image
+from scopereg.io.stored import StoredVolume
 from scopereg.live.scene import Scene
 from scopereg.live.sources import Reading, open_source
 from scopereg.registration.result import Result
@@ -31,7 +32,8 @@ def _turned() -> Turned:
     values = 0.25 * x + 0.35 * y**2 + 0.4 * z**3 * x
     axes = np.array([[0, 0, 1.0], [-1, 0, 0], [0, -1, 0]])  # columns: x runs to A, y to I, z to L
     tilt = Pose.from_euler_deg((4, -6, 8), (0, 0, 0)).rotation
-    volume = Volume(values, spacing_mm=(0.8, 0.6, 1.1), origin_mm=(5, -7, 20), direction=tilt @ axes)
+    patient = {"anatomical": True}
+    volume = StoredVolume(values, (0.8, 0.6, 1.1), (5, -7, 20), tilt @ axes, facts=patient)
     frame = Frame(np.random.default_rng(0).random((33, 41)), spacing_mm=(0.5, 0.45), origin_mm=(0, 0))
     turn = tilt @ axes @ Pose.from_euler_deg((20, -30, 15), (0, 0, 0)).rotation
     moved = volume.centre_mm - turn @ frame.centre_mm + [1.0, -1.5, 0.7]

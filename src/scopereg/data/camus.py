@@ -174,7 +174,7 @@ def _load_case(case: CaseFiles, *, size: int, frames: int, margin: int) -> list[
 
 def _read_sequence(path: Path) -> tuple[Array, tuple[float, float], str]:
     """Frames (T, H, W) with depth downwards, as the files have it, width and height of a pixel in mm, orientation."""
-    array, spacing_mm, _, direction = read_image(path, sized=True)
+    array, spacing_mm, _, direction = read_image(path, sized=True)[:4]
     sequence = array.reshape(-1, *array.shape[-2:]) if array.ndim == 4 and 1 in array.shape[:2] else array
     if sequence.ndim != 3 or len(sequence) < 2:
         raise _not_a_sequence(path, array.shape)

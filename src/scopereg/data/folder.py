@@ -280,7 +280,7 @@ def _load_case(case: CaseFiles, *, step_mm: float, field: Shape, margin: Shape) 
     voxels = to_uint8(values, seen, str(case.image))
     labels = None
     if case.labels is not None:
-        masks, _, _, direction = read_image(case.labels)
+        masks, _, _, direction = read_image(case.labels)[:4]
         _check_turned_alike(image.direction, direction, case.labels)
         if masks.size != array.size or masks.shape[-3:] != array.shape:
             raise ScopeRegError(

@@ -169,7 +169,7 @@ def _half_starts(shape: tuple[int, ...], steps: list[float], path: Path) -> list
 
 def _read_volume(path: Path, turned: bool) -> tuple[Array, list[float], str]:
     """The volume (through-plane, depth, lateral), probe at the last row; new voxels in old ones; orientation."""
-    array, spacing_mm, _, direction = read_image(path, sized=True)
+    array, spacing_mm, _, direction = read_image(path, sized=True)[:4]
     volume = array[GLAND] if array.ndim == 4 else array
     if volume.ndim != 3:
         raise ScopeRegError(f"it has shape {array.shape}", where=str(path), fix="use the published volumes")

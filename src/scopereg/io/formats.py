@@ -27,6 +27,7 @@ class ImageFile(NamedTuple):
     spacing_mm: tuple[float, ...]  # x, y, z(, t)
     origin_mm: tuple[float, ...]  # x, y, z(, t) in LPS
     direction: Matrix  # columns are the axes in LPS
+    anatomical: bool = False  # whether these are known to be a patient's left, back and head
 
 
 class ImageHeader(NamedTuple):
@@ -42,6 +43,7 @@ class ImageHeader(NamedTuple):
     notes: tuple[str, ...] = ()  # sentences on what the header leaves open
     files: tuple[Path, ...] = ()  # it lies in: the header first, the file with the voxels last
     source: Any = None  # whatever the format needs to read the voxels
+    anatomical: bool = False  # whether it says that its axes are a patient's
 
     @property
     def states_place(self) -> bool:

@@ -52,6 +52,7 @@ _LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {  # by the length of the head
         "offset": ("f", 108),
         "scale": ("2f", 112),
         "units": ("B", 123),
+        "description": ("80s", 148),
         "codes": ("2h", 252),
         "quaternion": ("6f", 256),
         "rows": ("12f", 280),
@@ -66,11 +67,14 @@ _LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {  # by the length of the head
         "offset": ("q", 168),
         "scale": ("2d", 176),
         "units": ("i", 500),
+        "description": ("80s", 240),
         "codes": ("2i", 344),
         "quaternion": ("6d", 352),
         "rows": ("12d", 400),
     },
 }
+# In the description of a volume that is not known to lie in a patient: every form says left, back and head.
+_NO_PATIENT = b"axes of no patient"
 _MAGIC = {348: (b"n+1\0", b"ni1\0"), 540: (b"n+2\0\r\n\x1a\n", b"ni2\0\r\n\x1a\n")}  # one file, two files
 
 
@@ -88,6 +92,7 @@ class _Fields(NamedTuple):
     offset: float
     scale: tuple[float, float]
     units: int
+    description: bytes
     codes: tuple[int, int]  # qform, sform
     quaternion: tuple[float, ...]  # b, c, d, then the offset
     rows: tuple[float, ...]
@@ -130,6 +135,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
         (*unit, *scale, *notes),
         (path,),
         _Voxels(packed, *_scale(fields, path)),
+        max(fields.codes) > 0 and not fields.description.startswith(_NO_PATIENT),
     )
     return checked_grid(header, str(path))
 
@@ -148,7 +154,7 @@ def read_voxels(header: ImageHeader) -> npt.NDArray[Any]:
 
 def write(path: Path, image: ImageFile) -> None:
     """A volume as NIfTI-1; compressed by the ending."""
-    array, spacing, origin, direction = image
+    array, spacing, origin, direction, anatomical = image
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     if max(array.shape) >= 2**15:
         raise ScopeRegError(
@@ -168,6 +174,7 @@ def write(path: Path, image: ImageFile) -> None:
         "offset": (352.0,),
         "scale": (1.0, 0.0),
         "units": (_MM,),
+        "description": (b"" if anatomical else _NO_PATIENT,),
         "codes": (_SCANNER, _SCANNER),
         "quaternion": (*_quaternion(ras * [1, 1, handed]), *place),
         "rows": tuple(np.column_stack([ras * np.asarray(spacing), place]).ravel()),

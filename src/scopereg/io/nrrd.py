@@ -120,7 +120,7 @@ def read_voxels(header: ImageHeader) -> npt.NDArray[Any]:
 
 def write(path: Path, image: ImageFile) -> None:
     """A volume as compressed NRRD."""
-    array, spacing, origin, direction = image
+    array, spacing, origin, direction = image[:4]
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     steps = np.asarray(direction) * np.asarray(spacing)
     lines = [

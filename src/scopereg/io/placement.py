@@ -54,7 +54,7 @@ def resliced_image(volume: Volume, frame: Frame, pose: Pose) -> ImageFile:
             fix=f"pass the pose from {frame.frame_of_reference} to {volume.frame_of_reference}",
         )
     grid = placed_image(frame.array, frame, pose)
-    placed = itk_image(frame.array[None], *grid[1:])
+    placed = itk_image(frame.array[None], *grid[1:4])
     stay = sitk.Transform(3, sitk.sitkIdentity)
     cut = sitk.Resample(to_itk(volume.array, volume), placed, stay, sitk.sitkLinear, 0.0)
     return grid._replace(array=sitk.GetArrayFromImage(cut))

@@ -71,7 +71,7 @@ def read_image(path: Path | str, *, detached: bool = True, sized: bool = False) 
     header, array = read_with_header(path, detached=detached)
     if sized:
         check_stated(header, str(path))
-    return ImageFile(array, header.spacing_mm, header.origin_mm, header.direction)
+    return ImageFile(array, header.spacing_mm, header.origin_mm, header.direction, header.anatomical)
 
 
 def read_with_header(path: Path | str, *, detached: bool = True) -> tuple[ImageHeader, npt.NDArray[Any]]:

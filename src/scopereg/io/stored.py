@@ -67,6 +67,11 @@ class StoredVolume(Volume):
             object.__setattr__(self, name, value)
 
 
+def is_anatomical(volume: Volume) -> bool:
+    """Whether its axes are known to be a patient's, as DICOM and NIfTI say; a phantom and a tracker's volume do not."""
+    return isinstance(volume, StoredVolume) and volume.facts.get("anatomical") is True
+
+
 _DIFFERENT = 0.01  # relative difference between two statements of a pixel's size that is worth a word
 
 # Poses of many frames are written beside one volume: its hash takes longer than a network takes to find a frame.

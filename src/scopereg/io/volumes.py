@@ -22,7 +22,7 @@ from scopereg.io.limits import largest_bytes
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
 from scopereg.io.records import Record
-from scopereg.io.stored import StoredVolume, given_spacing_note
+from scopereg.io.stored import StoredVolume, given_spacing_note, is_anatomical
 from scopereg.progress import timed
 
 _CHILD = "scopereg.io.apart.volumes:volume"
@@ -98,6 +98,7 @@ def read_foreign(path: Path) -> StoredVolume:
         origin_mm=facts.numbers("origin_mm", axes),
         states_spacing=facts.truth("states_spacing"),
         notes=tuple(str(note)[:500] for note in facts.list("notes", most=20)),
+        anatomical=facts.truth("anatomical"),
     )
     return _volume(checked_grid(header, str(path)), _at_one_time(array, None, path), path, None)
 
@@ -118,6 +119,8 @@ def _volume(
     facts: dict[str, Any] = {"spacing_from": "header" if given is None else "given", "notes": list(header.notes)}
     if given is not None:
         facts["notes"] += given_spacing_note(spacing, stated, "the header").get("notes", [])
+    if header.anatomical:
+        facts["anatomical"] = True
     origin, direction = np.array(header.origin_mm[:3]), header.direction[:3, :3]
     values = grey_values(array, str(path))
     if np.linalg.det(direction) < 0:
@@ -161,4 +164,5 @@ def write_labels(volume: Volume, path: Path | str) -> Path:
 
 
 def _on_grid(values: torch.Tensor, volume: Volume) -> ImageFile:
-    return ImageFile(values.detach().cpu().numpy(), volume.spacing_mm, volume.origin_mm, volume.direction)
+    voxels = values.detach().cpu().numpy()
+    return ImageFile(voxels, volume.spacing_mm, volume.origin_mm, volume.direction, is_anatomical(volume))

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from scopereg.images import Volume, unit_range
+from scopereg.io.stored import is_anatomical
 from scopereg.viewer.packets import flat
 
 LONGEST_SIDE = 256  # what WebGL2 promises for 3D textures
@@ -45,6 +46,7 @@ class Voxels:
     index_to_world: npt.NDArray[np.float64]  # 4x4, from (i, j, k, 1) to LPS mm
     packed: bytes  # uint8, x fastest, as gzip
     overlay: Overlay | None = None
+    anatomical: bool = False  # whether its axes are a patient's
 
     def state(self) -> dict[str, Any]:
         """All but the voxels, ready for JSON."""
@@ -55,6 +57,7 @@ class Voxels:
             "spacing_mm": [round(step, 6) for step in self.spacing_mm],
             "index_to_world": flat(self.index_to_world),
             "overlay": None if self.overlay is None else self.overlay.state(),
+            "anatomical": self.anatomical,
         }
 
 
@@ -74,6 +77,7 @@ def voxels_of(volume: Volume, name: str, generation: int) -> Voxels:
         (steps[0], steps[1], steps[2]),
         _index_to_world(volume, factors[::-1]),
         gzip.compress(grey.tobytes(), _FAST),
+        anatomical=is_anatomical(volume),
     )
 
 

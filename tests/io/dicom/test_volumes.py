@@ -15,6 +15,7 @@ from pydicom.uid import CTImageStorage, EnhancedUSVolumeStorage, RLELossless
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.io import read_volume
+from scopereg.io.stored import is_anatomical
 
 Make = Callable[..., Any]
 VOXELS = np.random.default_rng(0).integers(0, 4000, (6, 8, 10)).astype(np.uint16)  # (z, y, x)
@@ -192,6 +193,7 @@ def test_an_enhanced_file_is_a_volume(make_dicom: Make, saved: Make, kind: str, 
     assert volume.spacing_mm == pytest.approx(SPACING, abs=1e-4)
     assert np.allclose(volume.direction, AXES, atol=1e-5)
     assert volume.facts["frame_of_reference_uid"] == "1.2.3.8"
+    assert is_anatomical(volume) == (kind == "patient")  # the other lies in the scanner's volume
     assert np.array_equal(read_volume(path.parent).numpy(), VOXELS)  # the folder with this file alone
 
 

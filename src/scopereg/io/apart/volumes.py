@@ -21,5 +21,6 @@ def volume(path: Path) -> tuple[list[Any], dict[str, Any]]:
         "direction": [float(number) for number in header.direction.ravel()],
         "states_spacing": bool(header.states_spacing),
         "notes": list(header.notes),
+        "anatomical": bool(header.anatomical),
     }
     return [array], facts

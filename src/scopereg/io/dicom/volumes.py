@@ -110,7 +110,7 @@ def _series_in(folder: Path, series: str | None, index: int | None) -> StoredVol
     facts = identifiers(first)
     for name in _ONE_OF_A_SERIES:
         facts.pop(name, None)
-    return _volume(image, folder, {**facts, "slices": len(image.array)})
+    return _volume(image, folder, {**facts, "slices": len(image.array), "anatomical": True})
 
 
 def read_slices(paths: Sequence[Path], folder: Path) -> ImageFile:
@@ -196,6 +196,8 @@ def read_enhanced(path: Path, index: int | None = None) -> StoredVolume:
         if uid := dataset.get("VolumeFrameOfReferenceUID"):
             notes = ["places are in the scanner's volume, not the patient"]
             facts |= {"frame_of_reference_uid": str(uid), "notes": notes}
+        if all(_in_patient(groups[row]) for row in chosen):
+            facts["anatomical"] = True
     voxels = _room(len(known), rows, columns, path)
     pixels = StoredPixels(dataset, str(path))
     for plane, row in zip(voxels, (chosen[place] for place in stack.order), strict=True):
@@ -275,6 +277,16 @@ def _plane(groups: Sequence[Dataset], dataset: Dataset) -> tuple[Array, Array, t
             if position is not None and axes is not None:
                 return position, axes, spacing
     return None
+
+
+def _in_patient(groups: Sequence[Dataset]) -> bool:
+    """Whether `_plane` is one in the patient."""
+    place, turn = _entry(groups, "PlanePositionSequence"), _entry(groups, "PlaneOrientationSequence")
+    if place is None or turn is None:
+        return False
+    return (
+        place_mm(place, "ImagePositionPatient") is not None and numbers(turn, "ImageOrientationPatient", 6) is not None
+    )
 
 
 def _frames_of_one_time(groups: Sequence[Sequence[Dataset]], index: int | None, path: Path) -> list[int]:

@@ -51,14 +51,15 @@ export class Volume {
   }
 }
 
-// Which axis of the volume serves as which of the patient, with its sign and how well they agree.
+// Which axis of the volume serves as which of the patient, with its sign, and whether they have the names of these:
+// where the volume lies in a patient and they agree well.
 function anatomicalAxes(volume) {
   const units = volume.steps.map(normalised);
   const match = (order) => Math.min(...order.map((axis, patient) => Math.abs(units[axis][patient])));
   const total = (order) => order.reduce((sum, axis, patient) => sum + Math.abs(units[axis][patient]), 0);
   const best = ORDERS.reduce((a, b) => (total(b) > total(a) + 1e-9 ? b : a));
   const axes = best.map((axis, patient) => ({ axis, sign: units[axis][patient] < 0 ? -1 : 1 }));
-  return { axes, named: match(best) >= NEAR };
+  return { axes, named: volume.info.anatomical === true && match(best) >= NEAR };
 }
 
 function anatomicalPlanes(volume) {
