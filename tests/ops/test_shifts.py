@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from scopereg.ops.shifts import plain_shifted_sums, shifted_sums
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+# Odd sizes, one cell alone, more cells than a block; whole shifts end on the border, far ones past it.
+COMPARED = """
+import torch
+from scopereg.ops import shifts_triton
+from scopereg.ops.shifts import plain_shifted_sums
+
+generator = torch.Generator().manual_seed(0)
+for shape in [(1, 1, 1), (3, 5, 7), (6, 1, 9), (7, 8, 9)]:
+    tables = torch.randn(9, *shape, generator=generator)
+    shifts = 6 * (2 * torch.rand(5, 9, 3, generator=generator) - 1)
+    shifts[3] = shifts[3].round()
+    shifts[4, :, 0] = 0
+    found = shifts_triton.shifted_sums(tables.to(DEVICE), shifts.to(DEVICE))
+    torch.testing.assert_close(found.cpu(), plain_shifted_sums(tables, shifts), rtol=1e-5, atol=1e-5)
+"""
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU test covers it")
+def test_the_kernel_of_a_gpu_in_the_interpreter(run_interpreted: Callable[[str], None]) -> None:
+    run_interpreted(f"DEVICE = 'cpu'\n{COMPARED}")
+
+
+@pytest.mark.gpu
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_the_kernel_on_a_gpu() -> None:
+    exec(f"DEVICE = 'cuda'\n{COMPARED}", {})
 
 
 def test_a_shift_of_whole_cells_is_a_shift() -> None:

@@ -320,6 +320,14 @@ def distance(poses: VoxelPoses, true: VoxelPoses, lever: float) -> Float[Tensor,
     return (shift + lever**2 / 2 * turn + _FLOOR**2).sqrt()
 
 
+def distances(poses: VoxelPoses, lever: float) -> Float[Tensor, "b b"]:
+    """`distance` of each pose to each other."""
+    count = len(poses.rotation)
+    every = VoxelPoses(*(part.repeat(count, *[1] * (part.ndim - 1)) for part in poses))
+    each = VoxelPoses(*(part.repeat_interleave(count, 0) for part in poses))
+    return distance(every, each, lever).unflatten(0, (count, count))
+
+
 RECIPE = Recipe(objective, settings={"learning_rate": 1e-3, "clip": 1.0}, draws=True, start_within=_SPREAD)
 
 

@@ -10,14 +10,18 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from scopereg.ops.scan import available_backends
+from scopereg.ops.scan import available_backends, forward_kernels
 
 
 def shifted_sums(tables: Float[Tensor, "n d h w"], shifts: Float[Tensor, "r n 3"]) -> Float[Tensor, "r d h w"]:
     """At each cell the sum of all tables there and a shift away (x, y, z in cells); trilinear, nothing from outside.
 
-    On a CPU a numba kernel does it, without gradients.
+    On a CPU a numba kernel does it, on an NVIDIA GPU one of Triton's, without gradients.
     """
+    if forward_kernels(tables):
+        from scopereg.ops import shifts_triton
+
+        return shifts_triton.shifted_sums(tables, shifts)
     if tables.is_cuda or torch.is_grad_enabled() or available_backends("cpu")["cpu"] is not None:
         return plain_shifted_sums(tables, shifts)
     from scopereg.ops.scan.cpu import share

@@ -11,6 +11,7 @@ import math
 import time
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from scopereg.geometry import VoxelPoses, rotation_from_euler_deg
 from scopereg.networks.anywhere import FarVolume, alike_everywhere, cells_voxels
-from scopereg.networks.fine import FineFrame, distance
+from scopereg.networks.fine import FineFrame, distance, distances
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.settings import SearchSettings
 
@@ -81,15 +82,16 @@ class _Hypotheses(NamedTuple):
 
     def apart(self, count: int, voxels: float, lever: float) -> list[int]:
         """Rows of the best that lie so far apart from one another."""
-        left, chosen = self.worth.clone(), list[int]()
-        while len(chosen) < min(count, len(left)):
-            best = int(left.argmax())
-            if left[best] == -math.inf:
+        order = self.worth.argsort(descending=True, stable=True)
+        near = (distances(self.poses, lever)[order][:, order] < voxels).cpu().numpy()  # waits for a GPU once
+        rows = order[self.worth[order] > -math.inf].tolist()
+        chosen, free = list[int](), np.ones(len(order), dtype=bool)
+        for place, row in enumerate(rows):
+            if len(chosen) == count:
                 break
-            chosen.append(best)
-            here = VoxelPoses(self.poses.rotation[best : best + 1], self.poses.translation[best : best + 1])
-            left[distance(self.poses, here, lever) < voxels] = -math.inf
-            left[best] = -math.inf
+            if free[place]:
+                chosen.append(row)
+                free &= ~near[place]
         return chosen
 
     def spread(self, count: int, voxels: float, lever: float) -> _Hypotheses:
