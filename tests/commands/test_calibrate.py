@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ from scopereg.registration import calibrate
 from scopereg.registration.calibration import path_beside, read_calibration
 from scopereg.registration.confidence import QUALITY_FEATURES
 from scopereg.registration.locator import Locator
+from scopereg.registration.method import refined
 from scopereg.registration.model import Registrar
+from scopereg.registration.network import NetworkMethod
 from scopereg.registration.result import Result
 from scopereg.registration.strangers import strangers_of
 from scopereg.registration.working_grid import KnownSizes
@@ -43,12 +46,15 @@ def alone(narrow_file: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(narrow_file, tmp_path / "alone.safetensors"))
 
 
-def observed(model: Registrar) -> tuple[calibrate.ObservedCase, list[Frame], VoxelPoses]:
+def observed(
+    model: Registrar, likenesses: Sequence[str] = ("grey",)
+) -> tuple[calibrate.ObservedCase, list[Frame], VoxelPoses]:
     """A case of a phantom, its frames and where they lie."""
     volumes = make_phantoms("echo", 1, seed=200_001, frames=2, magnitude=4, shape=SHAPE)
     examples = case_examples(volumes, 0, "honest", 4, frames=2)
     frames = [Frame(image, spacing_mm=volumes.spacing_mm) for image in examples.frames]
-    return calibrate.ObservedCase(model, examples.volume, volumes.spacing_mm, group="echo"), frames, examples.poses
+    case = calibrate.ObservedCase(model, examples.volume, volumes.spacing_mm, likenesses, "echo")
+    return case, frames, examples.poses
 
 
 def test_a_case_is_observed_at_both_stages_and_so_are_strangers(bare: Registrar) -> None:
@@ -158,6 +164,54 @@ def test_one_calibration_rests_on_several_datasets(
     for wrong in (["echo", "echo"], ["camus", "muregpro"]):
         assert main(["calibrate", str(alone), *wrong, "-o", str(target)]) == 2
         assert "name each dataset once" in capsys.readouterr().err
+
+
+def test_poses_refined_by_other_likenesses_get_verdicts_where_these_are_named(
+    narrow: Registrar, narrow_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is observed by them is tested below; here is what becomes of it."""
+    named: list[tuple[str, ...]] = []
+
+    def seen(*_: object, likenesses: tuple[str, ...], **__: object) -> calibrate.Observed:
+        named.append(likenesses)
+        told, worse = made_up(), made_up(3.0)
+        both = {**told.features, "refined=learned": told.features["refined"]}
+        errors = {**told.errors, "refined=learned": worse.errors["network"]}
+        return told._replace(features=both, errors=errors, strangers=dict.fromkeys(both, told.strangers["refined"]))
+
+    monkeypatch.setattr(calibrate, "observe", seen)
+    weights = Path(shutil.copy(narrow_file, tmp_path / "mine.safetensors"))
+    how = [str(weights), "echo", "--count", "1", "--device", "cpu", "--likenesses", "grey", "learned"]
+    assert main(["calibrate", *how]) == 0
+    assert named == [("grey", "learned")]
+    models = read_calibration(path_beside(weights)).error_models
+    by_grey, by_features = (models[stage].expected_voxels([0.0] * 5) for stage in ("refined", "refined=learned"))
+    assert by_features / by_grey == pytest.approx(3, rel=1e-3)
+
+
+def test_a_pose_is_judged_by_what_its_likeness_was_calibrated_for(narrow: Registrar) -> None:
+    case, frames, poses = observed(replace(narrow, calibration=None), ("grey", "learned"))
+    seen = case.observe(frames, poses, "one")
+    assert [*seen.errors] == ["network", "refined", "refined=learned"]
+    known = narrow.calibration
+    assert known is not None
+    both = replace(known, error_models={**known.error_models, "refined=learned": known.error_models["network"]})
+    without = replace(known, error_models={stage: both.error_models[stage] for stage in ("network", "refined")})
+    for calibration, judges in ((both, True), (without, False)):
+        method = refined(NetworkMethod(replace(narrow, calibration=calibration)), "learned", "cpu")
+        (result,) = Locator(case.volume, method).locate_all(frames[:1])
+        assert isinstance(result, Result)
+        assert (result.ok is not None) == judges
+        if judges:
+            of_learned, of_grey = (seen.features[stage][0] for stage in ("refined=learned", "refined"))
+            assert [*result.features.values()] == pytest.approx(of_learned, abs=1e-3)
+            assert [*result.features.values()] != pytest.approx(of_grey, abs=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [["learned"], ["grey", "grey"], ["grey", "odd"]])
+def test_likenesses_are_named_once_and_grey_among_them(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "universal", "-o", "a.calibration.json", "--likenesses", *wrong]) == 2
+    assert "name grey, and once each what else is known: grey, learned" in capsys.readouterr().err
 
 
 def test_worlds_are_drawn_in_the_shape_that_the_network_is_given(

@@ -60,6 +60,8 @@ class CalibrateOptions:
     magnitude: Magnitude = 10.0
     count: int = 60
     """Phantom patients, and worlds, to make of each kind."""
+    likenesses: tuple[str, ...] = ("grey",)
+    """Refinements whose poses get verdicts beside the network's own: grey, learned, or what was registered."""
     first_seed: FirstSeed = 30_000
     size: CamusSize = 128
     seed: SplitSeed = 0
@@ -79,9 +81,9 @@ def run(options: CalibrateOptions) -> int:
     """The verb: observe the frames of every dataset, fit once over all of them, write."""
     from scopereg.registration import model as models
     from scopereg.registration.calibrate import calibrate, check_features, observe, summary, together
-    from scopereg.registration.calibration import STAGES
 
     target = _target(options)
+    _check_likenesses(options.likenesses)
     # Without the calibration beside it, which may be of the weights before: a new one is made here.
     registrar = models.load(options.model, options.device, calibrated=False)
     check_features(registrar)
@@ -98,6 +100,7 @@ def run(options: CalibrateOptions) -> int:
                 magnitude=options.magnitude,
                 seed=options.seed,
                 frames=options.frames,
+                likenesses=options.likenesses,
                 progress=progress,
             )
             found.append(own)
@@ -105,13 +108,17 @@ def run(options: CalibrateOptions) -> int:
     made = calibrate(registrar, observed, _made_on(parts, found, options))
     made.save(target)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    for stage in STAGES:
+    for stage in made.error_models:
         console.print(summary(made, observed, stage))
         if len(parts) > 1:
             for part, own in zip(parts, found, strict=True):
                 console.print(f"  {part.volumes.name:10}{summary(made, own, stage)}")
     console.print(f"wrote   {target}")
-    tell(file=target, frames=len(observed.patients), stages={stage: summary(made, observed, stage) for stage in STAGES})
+    tell(
+        file=target,
+        frames=len(observed.patients),
+        stages={stage: summary(made, observed, stage) for stage in made.error_models},
+    )
     return 0
 
 
@@ -155,6 +162,20 @@ def _target(options: CalibrateOptions) -> Path:
 def _is_made(name: str, options: CalibrateOptions) -> bool:
     """Whether a dataset is drawn, not read: --data is for what is read, or else for a prepared set of phantoms."""
     return name == WORLDS or (name in ANATOMIES and (options.data is None or len(options.dataset) > 1))
+
+
+def _check_likenesses(names: Sequence[str]) -> None:
+    """An error for one that nobody knows, for one named twice, and without grey values, which `register` refines by."""
+    from scopereg.registration.grey import GREY
+    from scopereg.registration.method import likenesses
+
+    known = likenesses()
+    if GREY not in names or len(set(names)) < len(names) or not set(names) <= set(known):
+        raise ScopeRegError(
+            f"got {' '.join(names) or 'none'}",
+            where="calibrate(likenesses)",
+            fix=f"name {GREY}, and once each what else is known: {', '.join(known)}",
+        )
 
 
 def _check_datasets(options: CalibrateOptions) -> None:

@@ -61,7 +61,8 @@ def inherited(adapted: Registrar, base: str, known: Calibration, held_out: HeldO
     if held_out.frames < _FEWEST:
         few = f"{held_out.frames} held-out frames do not tell whether the calibration of {base} holds, {_FEWEST} do"
         return None, f"{few}: poses are not judged"
-    own = replace(known, model=adapted.fingerprint)
+    counted_on = {stage: known.error_models[stage] for stage in STAGES}  # what is not counted is not handed on
+    own = replace(known, model=adapted.fingerprint, error_models=counted_on)
     found = {stage: held(replace(adapted, calibration=own), held_out, stage) for stage in STAGES}
     counted = "; ".join(f"{stage}: {one.words}" for stage, one in found.items())
     if not all(one.holds for one in found.values()):
