@@ -210,10 +210,28 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
         known = replace(sure, error_models=made, made_on={**sure.made_on, "magnitude": reach})
         small = Windows(replace(model, calibration=known), large.phantom)  # its windows are as large as itself
         placed = small.register(frame, start)
-        assert placed.seen_from is None
+        assert placed.seen_from is start
         offset = largest_offset(*pose_to_voxels(placed.pose, frame, large.phantom))
         assert 3 * BEYOND < offset < 15
         assert placed.ok is (True if offset <= BEYOND * reach else None)
+
+
+def test_a_refined_pose_is_judged_in_the_window_it_was_seen_from_though_that_hangs_out(
+    sized: Registrar, large: Large
+) -> None:
+    """In the volume's middle it shares little with the frame, which would look like one of something else."""
+    frame, true, spacing_mm = large.frames[2], large.truth[2], large.volume.isotropic_spacing_mm
+    depth = float(pose_to_voxels(true, frame, large.volume).translation[2]) + large.volume.shape[0] / 2
+    begin = round(depth) - 8  # of 40 planes of the window a third lies before it
+    first = (*large.volume.origin_mm[:2], large.volume.origin_mm[2] + begin * spacing_mm)
+    volume = Volume(large.volume.array[begin:].clone(), spacing_mm, first)
+    prepared = Locator(volume, sized).prepared
+    windows = prepared.volume_for(frame).windows  # type: ignore[attr-defined]
+    assert windows._inside(pose_to_voxels(true, frame, volume)) < 0.9
+    found = windows.register(frame, true)
+    judged = prepared.judge_refined(frame, found)
+    assert [*judged.features.values()] == pytest.approx([*found.features.values()], abs=0.05)
+    assert judged.belongs is found.belongs
 
 
 def test_a_large_volume_is_looked_at_again_where_the_frame_was_found(sized: Registrar, large: Large) -> None:

@@ -130,7 +130,7 @@ class PreparedNetwork(Prepared):
             judged = ready.session.judge_refined(frame, result, stage)
         else:
             session = ready.windows.session_from(result.seen_from, frame)
-            judged = session.judge_refined(frame, result, stage)
+            judged = ready.windows.limited(session.judge_refined(frame, result, stage), frame)
         return doubted(judged)
 
     def narrow(self) -> PreparedNetwork:

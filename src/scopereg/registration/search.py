@@ -169,12 +169,18 @@ class Windows:
                 f"{error.what} in the part of the volume around the start", where="start", fix="start elsewhere"
             ) from error
         self._looked = ((start, session), *self._looked)[:_LOOKED]
-        if self._inside(where) >= _INSIDE:
-            found = replace(found, seen_from=start)
-        elif self.model.calibration is not None:
-            placed = pose_to_voxels(found.pose, grid, self.volume)
-            found = self.model.calibration.limited(found, *placed)
+        found = self.limited(replace(found, seen_from=start), frame)
         return replace(found, time_ms=(time.perf_counter() - begin) * 1e3, volume=self.volume)
+
+    def limited(self, result: Result, frame: Frame) -> Result:
+        """A result of a window with its verdict; of one that hangs out of the volume offsets count from its middle."""
+        known = self.model.calibration
+        if known is None or result.seen_from is None:
+            return result
+        grid = frame_on_grid(frame, self._plane)
+        if self._inside(pose_to_voxels(result.seen_from, grid, self.volume)) >= _INSIDE:
+            return result
+        return known.limited(result, *pose_to_voxels(result.pose, grid, self.volume))
 
     def session_from(self, start: Pose, frame: Frame) -> Session:
         """The window around a start that a frame was sought in, to judge poses there as the calibration knows them."""
