@@ -1,7 +1,8 @@
 """ScopeRegLive: shows in 3D Slicer where `scopereg live` finds each ultrasound frame, and whether the pose is reliable.
 
 scopereg runs in a process of its own and sends its results over OpenIGTLink, so that neither torch nor anything else of
-it is needed in here. This file is the panel; all else is in ScopeRegLiveLib.
+it is needed in here. Recordings are handed to such a process as files. This file is the panel; all else is in
+ScopeRegLiveLib.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from slicer.ScriptedLoadableModule import (
 from slicer.util import VTKObservationMixin
 
 from ScopeRegLiveLib.address import HOST, OFF, PORT, address_of
+from ScopeRegLiveLib.errand_panel import ErrandPanel, selector
+from ScopeRegLiveLib.landmarks_panel import LandmarksPanel
 from ScopeRegLiveLib.logic import FRAME, ScopeRegLiveLogic
 from ScopeRegLiveLib.view import VIEWS
 
@@ -36,7 +39,8 @@ class ScopeRegLive(ScriptedLoadableModule):
         parent.helpText = (
             "Shows untracked 2D ultrasound frames in their place in a 3D volume, as <code>scopereg live</code> finds"
             " them, and a light that tells whether the pose is reliable. Start"
-            " <code>scopereg live VOLUME --source ...</code>, load the same volume here, press Connect."
+            " <code>scopereg live VOLUME --source ...</code>, load the same volume here, press Connect. Tracked"
+            " recordings are compounded to a volume, or registered together in one, by scopereg as well."
         )
         parent.acknowledgementText = "Not a medical device."
 
@@ -55,6 +59,8 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self._set_up_connection(self._form("Connection"))
         self._set_up_volume(self._form("Volume"))
         self._set_up_view(self._form("View"))
+        self.errand_panel = ErrandPanel(self._form("Recording", collapsed=True), self.logic)
+        self.landmarks_panel = LandmarksPanel(self._form("Landmarks", collapsed=True), self.logic)
         self.layout.addStretch(1)
         self._restore()
         self.volume_selector.connect("currentNodeChanged(vtkMRMLNode*)", self.on_settings)
@@ -71,6 +77,7 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         """Called when the module is unloaded."""
         self.timer.stop()
         self.removeObservers()
+        self.errand_panel.close()
         self.logic.close()
 
     def tick(self):
@@ -85,6 +92,8 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self.state_label.text = self.logic.state_in_words()
         self.connect_button.text = "Connect" if self.logic.state() == OFF else "Disconnect"
         self.hint_label.text = self.logic.hint()
+        self.errand_panel.tick()
+        self.landmarks_panel.tick()
 
     def on_connect(self):
         if self.logic.state() != OFF:
@@ -121,14 +130,15 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self._keep()
 
     def on_scene_closing(self, *_):
+        self.errand_panel.close()
         self.logic.close()
 
     def on_scene_closed(self, *_):
         self._restore()
 
-    def _form(self, title):
+    def _form(self, title, *, collapsed=False):
         section = ctk.ctkCollapsibleButton()
-        section.text = title
+        section.text, section.collapsed = title, collapsed
         self.layout.addWidget(section)
         return qt.QFormLayout(section)
 
@@ -154,18 +164,13 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         form.addRow(self.state_label)
 
     def _set_up_volume(self, form):
-        self.volume_selector = slicer.qMRMLNodeComboBox()
-        self.volume_selector.nodeTypes = ["vtkMRMLScalarVolumeNode"]
-        self.volume_selector.addEnabled = self.volume_selector.removeEnabled = False
-        self.volume_selector.selectNodeUponCreation = False  # the frame is a volume too
-        self.volume_selector.noneEnabled = True
-        self.volume_selector.setMRMLScene(slicer.mrmlScene)
+        self.volume_selector = selector(["vtkMRMLScalarVolumeNode"])
         self.path_edit = ctk.ctkPathLineEdit()
         self.path_edit.filters = ctk.ctkPathLineEdit.Files
         self.load_button = qt.QPushButton("Load this file")
         self.load_button.connect("clicked()", self.on_load)
         self.render_box = self._check_box("Volume rendering", False)
-        form.addRow("Volume that scopereg live reads", self.volume_selector)
+        form.addRow("Volume that scopereg reads", self.volume_selector)
         form.addRow("File", self.path_edit)
         form.addRow(self.load_button)
         form.addRow(self.render_box)

@@ -13,8 +13,10 @@ import pytest
 from scopereg import Frame, Pose
 
 sys.path.append(str(Path(__file__).parents[2] / "slicer" / "ScopeRegLive"))
-sys.path.append(str(Path(__file__).parent))  # fakes.py, which is no test
+# fakes.py and patient_files.py, which are no tests
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "registration")]
 import fakes
+from patient_files import case as case
 
 
 @pytest.fixture

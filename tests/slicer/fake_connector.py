@@ -28,7 +28,6 @@ class Connector(Node):
         self._state, self._address = self.StateOff, ("", 0)
         self._socket: socket.socket | None = None
         self._bytes = b""
-        self.scene: Scene | None = None
         self._incoming: dict[tuple[str, str], Node] = {}
 
     def SetTypeClient(self, host: str, port: int) -> int:
@@ -127,6 +126,7 @@ class Scene(Node):
     StartCloseEvent, EndCloseEvent = START_CLOSE, END_CLOSE
     made: ClassVar = {
         "vtkMRMLIGTLConnectorNode": Connector,
+        "vtkMRMLLinearTransformNode": TransformNode,
         "vtkMRMLModelNode": ModelNode,
         "vtkMRMLScalarVolumeNode": VolumeNode,
     }
@@ -137,13 +137,14 @@ class Scene(Node):
 
     def add(self, node: Any) -> Any:
         self.nodes.append(node)
+        node.scene = self
         return node
 
     def AddNewNodeByClass(self, kind: str, name: str) -> Any:
-        node = self.add(self.made[kind](name))
-        if isinstance(node, Connector):
-            node.scene = self
-        return node
+        return self.add(self.made[kind](name))
+
+    def RemoveNode(self, node: Node) -> None:
+        self.nodes.remove(node)
 
     def Clear(self) -> None:
         self.InvokeEvent(START_CLOSE)
