@@ -8,6 +8,7 @@ ScopeRegLiveLib.
 from __future__ import annotations
 
 import ctk
+import numpy as np
 import qt
 import slicer
 import vtk
@@ -20,8 +21,9 @@ from slicer.util import VTKObservationMixin
 
 from ScopeRegLiveLib.address import HOST, OFF, PORT, address_of
 from ScopeRegLiveLib.errand_panel import ErrandPanel, selector
-from ScopeRegLiveLib.landmarks_panel import LandmarksPanel
+from ScopeRegLiveLib.landmarks_panel import LandmarksPanel, points_of
 from ScopeRegLiveLib.logic import FRAME, ScopeRegLiveLogic
+from ScopeRegLiveLib.sequences import Chain, image_of, recording_of
 from ScopeRegLiveLib.view import VIEWS
 
 TICK_MS = 100
@@ -219,24 +221,31 @@ class ScopeRegLiveTest(ScriptedLoadableModuleTest):
         slicer.mrmlScene.Clear()
 
     def runTest(self):  # noqa: N802
-        self.setUp()
-        self.test_the_view_lies_on_the_frame()
+        for test in (
+            self.test_the_view_lies_on_the_frame,
+            self.test_a_recording_is_read,
+            self.test_landmarks_are_read,
+        ):
+            self.setUp()
+            test()
 
-    def test_the_view_lies_on_the_frame(self):
+    def frame(self, name):
         """A frame of 5 x 3 pixels of 2 mm x 1 mm in the plane of R and S."""
-        matrix = vtk.vtkMatrix4x4()
-        for row, values in enumerate(((2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 30))):
-            for column, value in enumerate(values):
-                matrix.SetElement(row, column, value)
+        matrix = slicer.util.vtkMatrixFromArray(
+            np.array([(2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 30), (0, 0, 0, 1)], dtype=float)
+        )
         image = vtk.vtkImageData()
         image.SetDimensions(5, 3, 1)
         image.AllocateScalars(vtk.VTK_UNSIGNED_CHAR, 1)
-        frame = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", FRAME)
+        frame = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", name)
         frame.SetAndObserveImageData(image)
         frame.SetIJKToRASMatrix(matrix)
         frame.CreateDefaultDisplayNodes()
+        return frame
+
+    def test_the_view_lies_on_the_frame(self):
         logic = ScopeRegLiveLogic()
-        logic.listen_to(FRAME, frame)
+        logic.listen_to(FRAME, self.frame(FRAME))
         found = slicer.app.layoutManager().sliceWidget(VIEWS[0]).sliceLogic().GetSliceNode().GetSliceToRAS()
         expected = ((1, 0, 0, 14), (0, 0, -1, 20), (0, 1, 0, 29), (0, 0, 0, 1))
         for row in range(4):
@@ -244,3 +253,44 @@ class ScopeRegLiveTest(ScriptedLoadableModuleTest):
                 assert abs(found.GetElement(row, column) - expected[row][column]) < 1e-6, (row, column)
         logic.close()
         self.delayDisplay("The view lies on the frame")
+
+    def test_a_recording_is_read(self):
+        """Three frames, 4 mm apart along S; of the last the tracker knows nothing."""
+        image = self.frame("Image")
+        probe = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "ProbeToReference")
+        image.SetAndObserveTransformNodeID(probe.GetID())
+        browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode", "Sweep")
+        for node in (image, probe):
+            sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", node.GetName())
+            browser.AddSynchronizedSequenceNodeID(sequence.GetID())
+            browser.AddProxyNode(node, sequence, False)
+            for time_s, s_mm in ((0.0, 4.0), (0.5, 8.0), (1.0, 0.0)):
+                step = np.eye(4)
+                step[2, 3] = s_mm
+                probe.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(step))
+                sequence.SetDataNodeAtValue(node, str(time_s))
+        found = image_of(browser, None)
+        assert found.GetID() == image.GetID()
+        chain = Chain(browser, found)
+        assert chain.reference is None
+        recording = recording_of(browser, found, chain)
+        assert list(recording.placed) == [True, True, False]
+        assert list(recording.times_s) == [0.0, 0.5, 1.0]
+        assert recording.images.shape == (3, 3, 5)
+        expected = ((2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 38), (0, 0, 0, 1))
+        assert np.allclose(recording.pixel_to_reference_ras[1], expected)
+        self.delayDisplay("A recording is read")
+
+    def test_landmarks_are_read(self):
+        """A point under a transform that shifts it by 5 mm along A."""
+        shift = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "Shift")
+        matrix = np.eye(4)
+        matrix[1, 3] = 5
+        shift.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "ruler")
+        slicer.util.updateMarkupsControlPointsFromArray(node, np.array([[1.0, 2.0, 3.0]]))
+        node.SetNthControlPointLabel(0, "apex")
+        node.SetAndObserveTransformNodeID(shift.GetID())
+        assert np.allclose(points_of(node)["apex"], (1, 7, 3))
+        assert np.allclose(points_of(node, shift)["apex"], (1, 2, 3))
+        self.delayDisplay("Landmarks are read")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from fake_nodes import ImageData, ModelNode, Node, StatusNode, TextNode, TransformNode, VolumeNode
+from fake_recording import BrowserNode, MarkupsNode, SequenceNode
 
 START_CLOSE, END_CLOSE = "StartCloseEvent", "EndCloseEvent"
 
@@ -127,7 +128,10 @@ class Scene(Node):
     made: ClassVar = {
         "vtkMRMLIGTLConnectorNode": Connector,
         "vtkMRMLLinearTransformNode": TransformNode,
+        "vtkMRMLMarkupsFiducialNode": MarkupsNode,
         "vtkMRMLModelNode": ModelNode,
+        "vtkMRMLSequenceBrowserNode": BrowserNode,
+        "vtkMRMLSequenceNode": SequenceNode,
         "vtkMRMLScalarVolumeNode": VolumeNode,
     }
 

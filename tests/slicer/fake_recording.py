@@ -6,7 +6,9 @@ Volumes are read by ITK, as 3D Slicer reads them, and turned from its LPS to RAS
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,15 @@ class Collection:
 class SequenceNode(Node):
     """vtkMRMLSequenceNode: data nodes by index values, which are text."""
 
-    def __init__(self, name: str, items: dict[str, Node]) -> None:
+    def __init__(self, name: str, items: dict[str, Node] | None = None) -> None:
         super().__init__(name, "vtkMRMLSequenceNode")
-        self.items = items
+        self.items = {} if items is None else items
+
+    def SetDataNodeAtValue(self, node: Node, value: str) -> None:
+        """Keeps a copy in a scene of its own."""
+        kept = copy.copy(node)
+        kept.scene = None
+        self.items[value] = kept
 
     def GetNumberOfDataNodes(self) -> int:
         return len(self.items)
@@ -56,9 +64,18 @@ class SequenceNode(Node):
 class BrowserNode(Node):
     """vtkMRMLSequenceBrowserNode: sequences, and the proxy nodes in the scene that show them."""
 
-    def __init__(self, name: str, shown: list[tuple[Node, SequenceNode]]) -> None:
+    def __init__(self, name: str, shown: list[tuple[Node, SequenceNode]] | None = None) -> None:
         super().__init__(name, "vtkMRMLSequenceBrowserNode")
-        self.shown = shown
+        self.shown = [] if shown is None else shown
+        self._synchronized: list[str] = []
+
+    def AddSynchronizedSequenceNodeID(self, node_id: str) -> None:
+        self._synchronized.append(node_id)
+
+    def AddProxyNode(self, node: Node, sequence: SequenceNode, copied: bool) -> None:
+        assert not copied
+        assert sequence.GetID() in self._synchronized
+        self.shown.append((node, sequence))
 
     def GetSequenceNode(self, proxy: Node) -> SequenceNode | None:
         return next((sequence for node, sequence in self.shown if node is proxy), None)
@@ -72,9 +89,14 @@ class MarkupsNode(TransformableNode):
 
     PositionUndefined, PositionPreview, PositionDefined, PositionMissing = range(4)
 
-    def __init__(self, name: str, points: list[tuple[str, tuple[float, float, float] | None]], kind: str) -> None:
+    def __init__(
+        self, name: str, points: Sequence[tuple[str, tuple[float, float, float] | None]] = (), kind: str = "Fiducial"
+    ) -> None:
         super().__init__(name, f"vtkMRMLMarkups{kind}Node")
-        self.points = points
+        self.points = list(points)
+
+    def SetNthControlPointLabel(self, row: int, label: str) -> None:
+        self.points[row] = (label, self.points[row][1])
 
     def points_ras(self, *, world: bool) -> np.ndarray:
         own = np.array([place or (0.0, 0.0, 0.0) for _, place in self.points]).reshape(-1, 3)
@@ -112,6 +134,10 @@ def load_volume(scene: Any, path: str, properties: dict[str, Any]) -> VolumeNode
     node.storage = scene.add(Node(f"{path} storage", "vtkMRMLVolumeArchetypeStorageNode"))
     scene.add(node)
     return node
+
+
+def update_markups(node: MarkupsNode, points: np.ndarray) -> None:
+    node.points = [(f"F-{number}", tuple(place)) for number, place in enumerate(points.tolist(), 1)]
 
 
 def load_markups(scene: Any, path: str) -> MarkupsNode:

@@ -44,7 +44,7 @@ from fake_qt import (
     SpinBox,
     Timer,
 )
-from fake_recording import Collection, MarkupsNode, load_markups, load_volume
+from fake_recording import Collection, MarkupsNode, load_markups, load_volume, update_markups
 
 
 class RenderingDisplay:
@@ -137,6 +137,7 @@ def modules(*, with_igtl: bool = True) -> dict[str, Any]:
     util.startupEnvironment = lambda: dict(os.environ)
     util.arrayFromVolume = lambda node: node.GetImageData().pixels
     util.arrayFromMarkupsControlPoints = lambda node, world: node.points_ras(world=world)
+    util.updateMarkupsControlPointsFromArray = update_markups
     util.loadVolume = lambda path, properties=None: load_volume(scene, path, properties or {})
     util.loadMarkups = lambda path: load_markups(scene, path)
     util.getFirstNodeByClassByName = lambda kind, name: next(
