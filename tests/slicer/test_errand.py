@@ -21,8 +21,11 @@ from recorded_scene import LOST, OFF, TO_WORLD, Recorded, grey_at, record
 from scopereg import Pose
 from scopereg.commands.verbs import VERBS
 from scopereg.io.frames import read_cine
-from scopereg.io.sweeps import read_sweep
+from scopereg.io.plus import matrix_of
+from scopereg.io.plus_sequence import PlusSequence
+from scopereg.io.sweeps import read_plus_sequence, read_sweep
 
+PLUS = Path(__file__).parents[3] / "shared" / "data" / "plus"
 PROGRAM = str(Path(sys.executable).with_name("scopereg"))
 
 
@@ -244,3 +247,33 @@ def test_an_answer_that_makes_no_sense_is_told(panel: Any, tmp_path: Path) -> No
         press(panel, name)
         assert "What scopereg gave cannot be taken over" in wait(panel)
         assert panel.errand_panel.errand.failed
+
+
+@pytest.mark.skipif(not PLUS.is_dir(), reason="a recording of PLUS is needed, see ../shared/data")
+def test_a_session_that_plus_recorded_is_the_one_that_scopereg_reads(slicer: ModuleType, tmp_path: Path) -> None:
+    """3D Slicer takes the tracker's axes for RAS; all else is as in the file, skewed calibration and all."""
+    from ScopeRegLiveLib.sequences import Chain, recording_of
+
+    path, configuration = PLUS / "SpinePhantomFreehand.igs.mha", next(PLUS.glob("*.xml"))
+    session, scene = PlusSequence.open(path, configuration), slicer.mrmlScene
+    times = [f"{float(fields['Timestamp']):.3f}" for fields in session.stored.frames]
+    images = [volume_node("", pixels[None], np.eye(4)) for pixels in session.stored.images]
+    tracked = [matrix_of(fields["ProbeToTrackerTransform"], "") for fields in session.stored.frames]
+    probe = scene.add(TransformNode("ProbeToTracker", tracked[0]))
+    image_to_probe = session.calibration.transforms["Image", "Probe"]
+    image = scene.add(volume_node("Image", session.stored.images[:1], np.eye(4)))
+    still = scene.add(TransformNode("ImageToProbe", image_to_probe))
+    image.parent_transform, still.parent_transform = still, probe
+    transforms = [TransformNode("", matrix) for matrix in tracked]
+    browser = BrowserNode(
+        "Session",
+        [
+            (image, SequenceNode("Image", dict(zip(times, images, strict=True)))),
+            (probe, SequenceNode("ProbeToTracker", dict(zip(times, transforms, strict=True)))),
+        ],
+    )
+    found = read_sweep(recording_of(browser, image, Chain(browser, image)).write(tmp_path / "sweep.igs.mha"))
+    wanted = read_plus_sequence(path, configuration, world="Tracker")
+    assert found.spacing_mm == pytest.approx(wanted.spacing_mm)
+    assert np.allclose(found.image_to_world, LPS_TO_RAS @ wanted.image_to_world, atol=1e-6)
+    assert np.array_equal(found.images.numpy(), wanted.images.numpy())
