@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,14 @@ def _forget() -> None:
     """Parts that have been imported hold on to the Slicer that was there."""
     for name in [name for name in sys.modules if name.startswith("ScopeRegLive")]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def panel(slicer: ModuleType) -> Iterator[Any]:
+    made = slicer.module.ScopeRegLiveWidget()
+    made.setup()
+    yield made
+    made.cleanup()
 
 
 @pytest.fixture

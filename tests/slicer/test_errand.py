@@ -35,18 +35,20 @@ def scene(slicer: ModuleType, case: Case) -> Recorded:
 
 
 @pytest.fixture
-def panel(slicer: ModuleType, scene: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """With everything chosen; folders of errands lie in tmp_path."""
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Those of errands; in the end none is left, whatever happened."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = slicer.module.ScopeRegLiveWidget()
-    made.setup()
-    made.volume_selector.setCurrentNode(scene.volume)
-    errands = made.errand_panel
-    errands.browser_selector.setCurrentNode(scene.browser)
-    errands.program_edit.currentPath = PROGRAM
-    yield made
-    made.cleanup()
-    assert list(tmp_path.glob("scopereg-*")) == []  # whatever happened
+    yield tmp_path
+    assert list(tmp_path.glob("scopereg-*")) == []
+
+
+@pytest.fixture
+def panel(folders: Path, panel: Any, scene: Recorded) -> Any:
+    """With everything chosen."""
+    panel.volume_selector.setCurrentNode(scene.volume)
+    panel.errand_panel.browser_selector.setCurrentNode(scene.browser)
+    panel.errand_panel.program_edit.currentPath = PROGRAM
+    return panel
 
 
 def wait(panel: Any, timeout_s: float = 300.0) -> str:
@@ -158,9 +160,9 @@ def test_what_scopereg_says_of_it_is_shown(panel: Any) -> None:
     assert panel.errand_panel.light_label.text == ""
 
 
-def test_a_run_is_cancelled(panel: Any, tmp_path: Path) -> None:
+def test_a_run_is_cancelled(panel: Any, folders: Path) -> None:
     press(panel, "together")
-    assert len(list(tmp_path.glob("scopereg-*"))) == 1
+    assert len(list(folders.glob("scopereg-*"))) == 1
     assert not panel.errand_panel.together_button.enabled
     press(panel, "cancel")
     assert wait(panel, 30).startswith("Cancelled.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,14 +15,6 @@ from scopereg import Frame, Pose
 from scopereg.io.landmarks import read_landmarks, write_landmarks
 
 HEART_TO_RAS = Pose.from_euler_deg((0, 40, 5), (7, 8, 9)).matrix
-
-
-@pytest.fixture
-def panel(slicer: ModuleType) -> Iterator[Any]:
-    made = slicer.module.ScopeRegLiveWidget()
-    made.setup()
-    yield made
-    made.cleanup()
 
 
 @pytest.fixture
