@@ -123,6 +123,14 @@ def volume_node(name: str, pixels: np.ndarray, ijk_to_ras: np.ndarray) -> Volume
     return node
 
 
+def array_from_volume(node: VolumeNode) -> np.ndarray:
+    image = node.GetImageData()
+    assert image is not None  # else 3D Slicer fails without a word
+    if node._kind != "vtkMRMLScalarVolumeNode":
+        raise RuntimeError(f"Unsupported volume type: {node._kind}")
+    return image.pixels
+
+
 def load_volume(scene: Any, path: str, properties: dict[str, Any]) -> VolumeNode:
     if not Path(path).is_file():
         raise RuntimeError(f"Failed to load node from file: {path}")

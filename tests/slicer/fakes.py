@@ -44,7 +44,7 @@ from fake_qt import (
     SpinBox,
     Timer,
 )
-from fake_recording import Collection, MarkupsNode, load_markups, load_volume, update_markups
+from fake_recording import Collection, MarkupsNode, array_from_volume, load_markups, load_volume, update_markups
 
 
 class RenderingDisplay:
@@ -135,7 +135,7 @@ def modules(*, with_igtl: bool = True) -> dict[str, Any]:
     util.vtkMatrixFromArray = _vtk_matrix
     util.errorDisplay = slicer.errors.append
     util.startupEnvironment = lambda: dict(os.environ)
-    util.arrayFromVolume = lambda node: node.GetImageData().pixels
+    util.arrayFromVolume = array_from_volume
     util.arrayFromMarkupsControlPoints = lambda node, world: node.points_ras(world=world)
     util.updateMarkupsControlPointsFromArray = update_markups
     util.loadVolume = lambda path, properties=None: load_volume(scene, path, properties or {})

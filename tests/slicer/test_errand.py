@@ -18,7 +18,7 @@ from fake_recording import LPS_TO_RAS, BrowserNode, SequenceNode, volume_node
 from patient_files import Case
 from recorded_scene import LOST, OFF, TO_WORLD, Recorded, grey_at, record
 
-from scopereg import Pose
+from scopereg import Pose, __version__
 from scopereg.commands.verbs import VERBS
 from scopereg.io.frames import read_cine
 from scopereg.io.plus import matrix_of
@@ -101,7 +101,8 @@ def test_the_compounded_volume_lies_where_the_frames_do(panel: Any, scene: Recor
     made = panel.errand_panel.errand.made
     assert made.parent_transform is scene.reference_to_ras
     assert made.GetStorageNode() not in made.scene.nodes  # its file is gone
-    assert json.loads(made.GetAttribute("ScopeReg.facts"))["verb"] == "compound"
+    facts = json.loads(made.GetAttribute("ScopeReg.facts"))
+    assert (facts["verb"], facts["words"][0]) == ("compound", "compound")
     assert panel.errand_panel.light_label.text == ""
     sequence = scene.browser.GetSequenceNode(scene.image)
     assert sequence is not None
@@ -132,6 +133,7 @@ def test_frames_together_get_a_transform_and_a_verdict(
     assert "Sweep to heart is in the scene." in told
     assert made.parent_transform is scene.volume.parent_transform
     facts = json.loads(made.GetAttribute("ScopeReg.facts"))
+    assert facts["program"] == f"scopereg {__version__}"
     assert errands.light_label.text == {True: "LOCATED", False: "DOUBTFUL", None: "NOT JUDGED"}[facts["ok"]]
     assert errands.light_label.styleSheet
     assert (facts["reason"] or errands.errand.light.reason) in told
@@ -225,12 +227,16 @@ def test_what_places_no_frame_is_refused(panel: Any, scene: Recorded) -> None:
     assert images is not None
     images.items["0.100"] = volume_node("", np.zeros((1, 4, 4), np.uint8), np.eye(4))
     assert "no recording of 2D frames of one size" in press(panel, "compound")
+    images.items["0.100"]._kind = "vtkMRMLStreamingVolumeNode"
+    assert "Image cannot be read: Unsupported volume type" in press(panel, "compound")
 
 
 def test_a_volume_that_cannot_be_handed_over_is_refused(panel: Any, scene: Recorded) -> None:
     colours = volume_node("photo", np.zeros((4, 4, 4, 3), np.uint8), np.eye(4))
     panel.volume_selector.setCurrentNode(scene.browser.scene.add(colours))
-    assert "photo cannot be handed over: it is no volume of grey values" in press(panel, "together")
+    assert "The volume cannot be handed over: It is no volume of grey values" in press(panel, "together")
+    colours._image = None
+    assert "The volume cannot be handed over: photo holds no image." in press(panel, "together")
     panel.volume_selector.setCurrentNode(scene.volume)
     bent = scene.browser.scene.add(TransformNode("Warp"))
     bent.linear = False

@@ -14,7 +14,7 @@ from ScopeRegLiveLib.light import light_of
 from ScopeRegLiveLib.process import Process, program_of
 from ScopeRegLiveLib.recording import turned, write_pose, write_volume
 from ScopeRegLiveLib.report import report_of_facts
-from ScopeRegLiveLib.sequences import Chain, image_of, recording_of
+from ScopeRegLiveLib.sequences import Chain, image_of, recording_of, voxels_of
 
 FACTS = "ScopeReg.facts"  # attribute of the nodes that come back: all that scopereg told
 _SWEEP, _VOLUME, _WORLD, _COMPOUND, _FOUND = "sweep.igs.mha", "volume.mha", "world.txt", "compound.nii.gz", "found"
@@ -69,6 +69,10 @@ class Errand:
             self.process.close()
             self._forget()
 
+    def _remember(self, node, facts):
+        """Let the scene know what the node was made by."""
+        node.SetAttribute(FACTS, json.dumps({"program": self.process.version, "words": self.process.words, **facts}))
+
     def _forget(self):
         shutil.rmtree(str(self.folder), ignore_errors=True)
 
@@ -93,7 +97,7 @@ class Compounding(Errand):
         if storage is not None:  # its file goes with the folder; 3D Slicer then asks where to save it
             slicer.mrmlScene.RemoveNode(storage)
         _put_under(node, self.chain.reference)
-        node.SetAttribute(FACTS, json.dumps(facts))
+        self._remember(node, facts)
         self.made = node
         return f"{node.GetName()} is in the scene."
 
@@ -113,13 +117,10 @@ class Together(Errand):
         matrix = vtk.vtkMatrix4x4()
         self._volume.GetIJKToRASMatrix(matrix)
         try:
-            write_volume(
-                self.folder / _VOLUME,
-                slicer.util.arrayFromVolume(self._volume),
-                slicer.util.arrayFromVTKMatrix(matrix),
-            )
+            voxels = voxels_of(self._volume, self._volume.GetName())
+            write_volume(self.folder / _VOLUME, voxels, slicer.util.arrayFromVTKMatrix(matrix))
         except ValueError as error:
-            raise ValueError(f"{self._volume.GetName()} cannot be handed over: {error}.") from None
+            raise ValueError(f"The volume cannot be handed over: {error}") from None
         words = ["register", "--together", _SWEEP, _VOLUME, "-o", _FOUND, "--no-report", "--most", str(self._most)]
         words += ["--method", self._method] if self._method else []
         return [*words, *(self._start() if self._starts_here else [])]
@@ -145,7 +146,7 @@ class Together(Errand):
         )
         node.SetMatrixTransformToParent(matrix)
         _put_under(node, self._volume.GetParentTransformNode())
-        node.SetAttribute(FACTS, json.dumps(facts))
+        self._remember(node, facts)
         self.made = node
         told = (self.light.reason, report.details, f"{node.GetName()} is in the scene.")
         return "\n".join(part for part in told if part)

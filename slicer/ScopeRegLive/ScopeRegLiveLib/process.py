@@ -47,11 +47,11 @@ class Process:
 
     def __init__(self, program: str, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.outcome: Outcome | None = None
-        self._program, self._words, self._folder = program, list(words), folder
+        self.words, self.version = list(words), ""
+        self._program, self._folder = program, folder
         self._environment = {**environment, "PYTHONIOENCODING": "utf-8"}
         self._begin_s = time.monotonic()
         self._asked_to_end_s: float | None = None
-        self._knows_version = False
         self._start(["--version"])
 
     def look(self) -> Outcome | None:
@@ -62,7 +62,7 @@ class Process:
                 self._running.kill()
         elif asked_s is not None:
             self.outcome = Outcome({}, CANCELLED)
-        elif not self._knows_version:
+        elif not self.version:
             self._judge_version()
         elif self.outcome is None:
             self.outcome = _outcome(status, self._told("out"), self._told("err"))
@@ -98,8 +98,8 @@ class Process:
         elif (int(match[1]), int(match[2])) < OLDEST:
             self.outcome = Outcome({}, f"This is {told}, and {oldest} is needed: pip install --upgrade scopereg.")
         else:
-            self._knows_version = True
-            self._start([*self._words, "--json"])
+            self.version = told
+            self._start([*self.words, "--json"])
 
     def _start(self, words: Sequence[str]) -> None:
         with (self._folder / "out").open("wb") as out, (self._folder / "err").open("wb") as err:

@@ -61,7 +61,7 @@ def write_volume(path: Path, voxels: Any, ijk_to_ras: Any) -> Path:
     matrix = _LPS_TO_RAS @ np.asarray(ijk_to_ras, dtype=float)
     voxel_mm = np.linalg.norm(matrix[:3, :3], axis=0)
     if np.ndim(voxels) != 3 or voxel_mm.min() <= 0:
-        raise ValueError("it is no volume of grey values in a place")
+        raise ValueError("It is no volume of grey values in a place.")
     lines = [
         f"TransformMatrix = {_words((matrix[:3, :3] / voxel_mm).T.ravel())}",  # one axis after the other
         f"Offset = {_words(matrix[:3, 3])}",
@@ -97,7 +97,7 @@ def write_whole(path: Path, parts: Iterable[bytes]) -> Path:
 def _write(path: Path, array: Any, lines: Sequence[str], *, channels: bool) -> Path:
     kind = array.dtype.newbyteorder("<").str[1:]
     if kind not in _TYPES:
-        raise ValueError(f"its pixels are {array.dtype}, which is no number that can be stored")
+        raise ValueError(f"Its pixels are {array.dtype}, which cannot be stored.")
     sizes = array.shape[: array.ndim - channels][::-1]
     head = [
         "ObjectType = Image",

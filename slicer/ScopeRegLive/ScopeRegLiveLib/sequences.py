@@ -81,7 +81,7 @@ def recording_of(browser, image, chain):
     images, matrices, placed, times_s = [], [], [], []
     for number in range(sequence.GetNumberOfDataNodes()):
         node, value = sequence.GetNthDataNode(number), sequence.GetNthIndexValue(number)
-        pixels = slicer.util.arrayFromVolume(node)
+        pixels = voxels_of(node, image.GetName())
         if pixels.shape[0] != 1 or (images and pixels[0].shape != images[0].shape):
             raise ValueError(f"{image.GetName()} is no recording of 2D frames of one size.")
         to_reference, ijk_to_ras = chain.matrix_at(value), vtk.vtkMatrix4x4()
@@ -91,6 +91,16 @@ def recording_of(browser, image, chain):
         images.append(pixels[0])
         times_s.append(_time_s(value, number))
     return Recording(np.array(images), np.array(matrices), placed, times_s, _note(image, chain, placed))
+
+
+def voxels_of(node, name):
+    """The voxels of a volume node; a ValueError in words where it holds none, or none that numpy reads."""
+    if node.GetImageData() is None:
+        raise ValueError(f"{name} holds no image.")
+    try:
+        return slicer.util.arrayFromVolume(node)
+    except RuntimeError as error:  # such as compressed video
+        raise ValueError(f"{name} cannot be read: {error}") from None
 
 
 def _note(image, chain, placed):
