@@ -119,6 +119,7 @@ def test_the_compounded_volume_lies_where_the_frames_do(panel: Any, scene: Recor
         assert not np.isfinite(mirrored).any()
 
 
+@pytest.mark.slow
 def test_frames_together_get_a_transform_and_a_verdict(
     panel: Any, scene: Recorded, case: Case, narrow_file: Path
 ) -> None:
