@@ -16,11 +16,27 @@ from fake_nodes import TransformNode, VolumeNode
 from fake_recording import LPS_TO_RAS, BrowserNode, SequenceNode, load_volume, volume_node
 from patient_files import PROBE, Case
 
-from scopereg import Pose
+from scopereg import Frame, Pose
+from scopereg.geometry import sample_slice
+from scopereg.images import pose_to_voxels
 
 OFF = Pose.from_euler_deg((0, 0, 0), (1.2, -1.2, 1.0))  # what the tracker is wrong by, in the volume's world
 TO_WORLD = Pose.from_euler_deg((30, 10, -75), (100, -60, 20)).matrix  # ReferenceToRas
 LOST = 3  # frame of which the tracker knew nothing
+
+
+def swept(case: Case) -> Case:
+    """The same volume, seen by 24 parallel frames 0.7 mm apart, tilted to it."""
+    volume, side = case.volume, 56
+    step_mm = volume.isotropic_spacing_mm
+    blank = Frame(np.zeros((side, side)), step_mm, (0, 0))
+    turn = volume.direction @ Pose.from_euler_deg((12, -8, 15), (0, 0, 0)).rotation
+    middle = volume.centre_mm - turn @ blank.centre_mm
+    truth = [Pose(turn, middle + turn[:, 2] * 0.7 * (row - 11.5)) for row in range(24)]
+    cuts = [
+        sample_slice(volume.array, *pose_to_voxels(pose, blank, volume), slice_shape=(side, side)) for pose in truth
+    ]
+    return case._replace(frames=[Frame(cut.clip(0, 1), step_mm, (0, 0)) for cut in cuts], truth=truth)
 
 
 class Recorded(NamedTuple):
@@ -34,7 +50,7 @@ class Recorded(NamedTuple):
     pixel_to_reference_ras: np.ndarray  # (F, 4, 4), the truth and what the tracker is wrong by
 
 
-def record(slicer: ModuleType, case: Case, *, lost: int | None = LOST) -> Recorded:
+def record(slicer: ModuleType, case: Case, *, name: str = "Sweep") -> Recorded:
     """The scene with the recording, and with the volume, which lies under a transform of its own."""
     scene, spacing_mm = slicer.mrmlScene, case.frames[0].spacing_mm[0]
     image_to_probe = PROBE.matrix @ np.diag([spacing_mm, spacing_mm, spacing_mm, 1.0])
@@ -45,16 +61,16 @@ def record(slicer: ModuleType, case: Case, *, lost: int | None = LOST) -> Record
     images, transforms = dict[str, Any](), dict[str, Any]()
     for row, (frame, pixels_to) in enumerate(zip(case.frames, pixel_to_reference, strict=True)):
         pixels = (frame.numpy() * 255).round().astype(np.uint8)
-        tracked = np.eye(4) if row == lost else pixels_to @ np.linalg.inv(image_to_probe)
+        tracked = np.eye(4) if row == LOST else pixels_to @ np.linalg.inv(image_to_probe)
         images[f"{row / 10:.3f}"] = volume_node("", pixels[None], np.eye(4))
         transforms[f"{row / 10:.3f}"] = TransformNode("", tracked)
-    above = scene.add(TransformNode("ReferenceToRas", TO_WORLD))
-    moving = scene.add(TransformNode("ProbeToReference", np.eye(4)))
-    still = scene.add(TransformNode("ImageToProbe", image_to_probe))
+    above = scene.add(TransformNode(f"{name}: ReferenceToRas", TO_WORLD))
+    moving = scene.add(TransformNode(f"{name}: ProbeToReference", np.eye(4)))
+    still = scene.add(TransformNode(f"{name}: ImageToProbe", image_to_probe))
     image = scene.add(volume_node("Image", images["0.000"].GetImageData().pixels, np.eye(4)))
     moving.parent_transform, still.parent_transform, image.parent_transform = above, moving, still
     shown = [(image, SequenceNode("Image", images)), (moving, SequenceNode("ProbeToReference", transforms))]
-    browser = scene.add(BrowserNode("Sweep", shown))
+    browser = scene.add(BrowserNode(name, shown))
     volume = _volume(scene, case.folder / "volume.nii.gz")
     return Recorded(browser, image, volume, moving, above, np.stack(pixel_to_reference))
 

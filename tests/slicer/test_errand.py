@@ -16,7 +16,7 @@ import pytest
 from fake_nodes import TransformNode
 from fake_recording import LPS_TO_RAS, BrowserNode, SequenceNode, volume_node
 from patient_files import Case
-from recorded_scene import LOST, OFF, TO_WORLD, Recorded, grey_at, record
+from recorded_scene import LOST, OFF, TO_WORLD, Recorded, grey_at, record, swept
 
 from scopereg import Pose, __version__
 from scopereg.commands.verbs import VERBS
@@ -93,28 +93,33 @@ def test_the_recording_is_written_where_it_lies(slicer: ModuleType, scene: Recor
 
 
 @pytest.mark.skipif("compound" not in VERBS, reason="this scopereg has no compound")
-def test_the_compounded_volume_lies_where_the_frames_do(panel: Any, scene: Recorded) -> None:
+def test_the_compounded_volume_lies_where_the_frames_do(slicer: ModuleType, panel: Any, case: Case) -> None:
+    sweep = record(slicer, swept(case), name="Fan")
+    panel.errand_panel.browser_selector.setCurrentNode(sweep.browser)
+    panel.errand_panel.voxel_box.value = 0.8
     assert press(panel, "compound").startswith("compounding: ")
     told = wait(panel)
-    assert "Sweep compounded is in the scene." in told
-    assert "1 of 4 frames have no transform" in told
+    assert "Fan compounded is in the scene." in told
+    assert "voxels of 0.8 mm, as asked for" in told
+    assert "1 of 24 frames have no transform" in told
     made = panel.errand_panel.errand.made
-    assert made.parent_transform is scene.reference_to_ras
+    assert made.parent_transform is sweep.reference_to_ras
     assert made.GetStorageNode() not in made.scene.nodes  # its file is gone
     facts = json.loads(made.GetAttribute("ScopeReg.facts"))
-    assert (facts["verb"], facts["words"][0]) == ("compound", "compound")
+    assert (facts["format"], facts["words"][0]) == ("scopereg-compounded-1", "compound")
+    assert facts["left_out"]["verdict"] in told
+    assert facts["provenance"]["data_sha256"]
     assert panel.errand_panel.light_label.text == ""
-    sequence = scene.browser.GetSequenceNode(scene.image)
-    assert sequence is not None
-    for row in range(LOST):
-        pixels = sequence.GetNthDataNode(row).GetImageData().pixels[0]  # type: ignore[attr-defined]
-        rows, columns = np.mgrid[8 : pixels.shape[0] - 8 : 3, 8 : pixels.shape[1] - 8 : 3]
-        in_image = np.stack([columns.ravel(), rows.ravel(), 0 * rows.ravel(), 1 + 0 * rows.ravel()])
-        points = (TO_WORLD @ scene.pixel_to_reference_ras[row] @ in_image)[:3].T
+    images = sweep.browser.GetSequenceNode(sweep.image)
+    assert images is not None
+    for row in range(4, 20, 3):
+        pixels = images.GetNthDataNode(row).GetImageData().pixels[0]  # type: ignore[attr-defined]
+        rows, columns = (grid.ravel() for grid in np.mgrid[4:52:3, 4:52:3])
+        in_image = np.stack([columns, rows, np.zeros(rows.size), np.ones(rows.size)])
+        points = (TO_WORLD @ sweep.pixel_to_reference_ras[row] @ in_image)[:3].T
         found = grey_at(made, points)
-        known = np.isfinite(found)
-        assert known.mean() > 0.8
-        assert np.corrcoef(found[known], pixels[rows, columns].ravel()[known])[0, 1] > 0.8
+        assert np.isfinite(found).all()
+        assert np.corrcoef(found, pixels[rows, columns])[0, 1] > 0.95
         mirrored = grey_at(made, points * (-1, -1, 1))  # RAS taken for LPS
         assert not np.isfinite(mirrored).any()
 

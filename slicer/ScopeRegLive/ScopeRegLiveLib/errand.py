@@ -16,8 +16,9 @@ from ScopeRegLiveLib.recording import turned, write_pose, write_volume
 from ScopeRegLiveLib.report import report_of_facts
 from ScopeRegLiveLib.sequences import Chain, image_of, recording_of, voxels_of
 
-FACTS = "ScopeReg.facts"  # attribute of the nodes that come back: all that scopereg told
-_SWEEP, _VOLUME, _WORLD, _COMPOUND, _FOUND = "sweep.igs.mha", "volume.mha", "world.txt", "compound.nii.gz", "found"
+FACTS = "ScopeReg.facts"  # attribute of the nodes that come back: what scopereg told of them
+_SWEEP, _VOLUME, _WORLD, _FOUND = "sweep.igs.mha", "volume.mha", "world.txt", "found"
+_COMPOUND, _RECORD = "compound.nii.gz", "compound.json"  # the second says what the first was made of
 
 
 class Errand:
@@ -53,11 +54,11 @@ class Errand:
             try:
                 if not self.failed:
                     self.told = self._take(outcome.facts)
-            except (KeyError, RuntimeError, ValueError) as error:
+            except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
                 self.failed, self.told = True, f"What scopereg gave cannot be taken over: {error}"
             finally:
                 self._forget()
-        return "\n".join(part for part in (self.told, self.note) if part)
+        return "\n".join(filter(None, (self.told, self.note)))
 
     def cancel(self):
         self.process.cancel()
@@ -88,7 +89,7 @@ class Compounding(Errand):
 
     def _words(self):
         voxel = ["--voxel-mm", f"{self._voxel_mm:g}"] if self._voxel_mm > 0 else []
-        return ["compound", _SWEEP, "-o", _COMPOUND, *voxel]
+        return ["compound", _SWEEP, "-o", _COMPOUND, "--no-report", *voxel]
 
     def _take(self, facts):
         """The volume goes under what the recording lies under, as it is in the recording's frame of reference."""
@@ -97,9 +98,11 @@ class Compounding(Errand):
         if storage is not None:  # its file goes with the folder; 3D Slicer then asks where to save it
             slicer.mrmlScene.RemoveNode(storage)
         _put_under(node, self.chain.reference)
-        self._remember(node, facts)
+        self._remember(node, json.loads((self.folder / _RECORD).read_text(encoding="utf-8")))
         self.made = node
-        return f"{node.GetName()} is in the scene."
+        compared = facts["left_out"] or {}
+        told = (f"voxels of {facts['voxel_mm']:g} mm, {facts['voxel_mm_why']}", compared.get("verdict"))
+        return "\n".join(filter(None, (*told, f"{node.GetName()} is in the scene.")))
 
 
 class Together(Errand):
@@ -149,7 +152,7 @@ class Together(Errand):
         self._remember(node, facts)
         self.made = node
         told = (self.light.reason, report.details, f"{node.GetName()} is in the scene.")
-        return "\n".join(part for part in told if part)
+        return "\n".join(filter(None, told))
 
     def apply(self):
         """Put the recording where it was found."""
