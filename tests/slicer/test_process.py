@@ -65,6 +65,7 @@ def test_it_is_found_where_the_system_looks(tmp_path: Path) -> None:
     ("lines", "failure"),
     [
         ("echo hello", "is not scopereg: it does not tell its version"),
+        ('rm "$0"; echo scopereg 1.0', "cannot be started: No such file"),
         ("echo scopereg 0.1.0", "This is scopereg 0.1.0, and 0.2 is needed"),
         ('test "$1" = --version && echo scopereg 1.0 || { echo no room >&2; exit 7; }', "status 7.\nno room"),
         ('test "$1" = --version && echo scopereg 1.0 || echo "no JSON"', "ended with status 0"),

@@ -24,7 +24,8 @@ _COMPOUND, _RECORD = "compound.nii.gz", "compound.json"  # the second says what 
 class Errand:
     """A folder of its own with the recording, the process that works in it, and what came of it.
 
-    A ValueError in words where it cannot begin; `look` tells the words of how it stands, and whether it has ended.
+    A ValueError in words where it cannot begin. `look` tells in words how it stands, `ended`, `failed`, `light` (of a
+    pose) and `made` (a node) what came of it.
     """
 
     def __init__(self, browser, image, program):
@@ -93,15 +94,18 @@ class Compounding(Errand):
 
     def _take(self, facts):
         """The volume goes under what the recording lies under, as it is in the recording's frame of reference."""
+        record = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
         node = slicer.util.loadVolume(str(self.folder / _COMPOUND), {"name": f"{self.name} compounded"})
         storage = node.GetStorageNode()
         if storage is not None:  # its file goes with the folder; 3D Slicer then asks where to save it
             slicer.mrmlScene.RemoveNode(storage)
         _put_under(node, self.chain.reference)
-        self._remember(node, json.loads((self.folder / _RECORD).read_text(encoding="utf-8")))
+        self._remember(node, record)
         self.made = node
-        compared = facts["left_out"] or {}
-        told = (f"voxels of {facts['voxel_mm']:g} mm, {facts['voxel_mm_why']}", compared.get("verdict"))
+        told = (
+            f"voxels of {facts['voxel_mm']:g} mm, {facts['voxel_mm_why']}",
+            (facts["left_out"] or {}).get("verdict"),
+        )
         return "\n".join(filter(None, (*told, f"{node.GetName()} is in the scene.")))
 
 

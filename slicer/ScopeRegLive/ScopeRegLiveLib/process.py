@@ -99,7 +99,10 @@ class Process:
             self.outcome = Outcome({}, f"This is {told}, and {oldest} is needed: pip install --upgrade scopereg.")
         else:
             self.version = told
-            self._start([*self.words, "--json"])
+            try:
+                self._start([*self.words, "--json"])
+            except ValueError as error:
+                self.outcome = Outcome({}, str(error))
 
     def _start(self, words: Sequence[str]) -> None:
         with (self._folder / "out").open("wb") as out, (self._folder / "err").open("wb") as err:
