@@ -1,12 +1,14 @@
 """ScopeRegLive: shows in 3D Slicer where `scopereg live` finds each ultrasound frame, and whether the pose is reliable.
 
 scopereg runs in a process of its own and sends its results over OpenIGTLink, so that neither torch nor anything else of
-it is needed in here. This file is the panel; all else is in ScopeRegLiveLib.
+it is needed in here. Recordings are handed to such a process as files. This file is the panel; all else is in
+ScopeRegLiveLib.
 """
 
 from __future__ import annotations
 
 import ctk
+import numpy as np
 import qt
 import slicer
 import vtk
@@ -18,7 +20,10 @@ from slicer.ScriptedLoadableModule import (
 from slicer.util import VTKObservationMixin
 
 from ScopeRegLiveLib.address import HOST, OFF, PORT, address_of
+from ScopeRegLiveLib.errand_panel import ErrandPanel, selector
+from ScopeRegLiveLib.landmarks_panel import LandmarksPanel, points_of
 from ScopeRegLiveLib.logic import FRAME, ScopeRegLiveLogic
+from ScopeRegLiveLib.sequences import Chain, image_of, recording_of
 from ScopeRegLiveLib.view import VIEWS
 
 TICK_MS = 100
@@ -36,7 +41,8 @@ class ScopeRegLive(ScriptedLoadableModule):
         parent.helpText = (
             "Shows untracked 2D ultrasound frames in their place in a 3D volume, as <code>scopereg live</code> finds"
             " them, and a light that tells whether the pose is reliable. Start"
-            " <code>scopereg live VOLUME --source ...</code>, load the same volume here, press Connect."
+            " <code>scopereg live VOLUME --source ...</code>, load the same volume here, press Connect. Tracked"
+            " recordings are compounded to a volume, or registered together in one, by scopereg as well."
         )
         parent.acknowledgementText = "Not a medical device."
 
@@ -55,6 +61,8 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self._set_up_connection(self._form("Connection"))
         self._set_up_volume(self._form("Volume"))
         self._set_up_view(self._form("View"))
+        self.errand_panel = ErrandPanel(self._form("Recording", collapsed=True), self.logic)
+        self.landmarks_panel = LandmarksPanel(self._form("Landmarks", collapsed=True), self.logic)
         self.layout.addStretch(1)
         self._restore()
         self.volume_selector.connect("currentNodeChanged(vtkMRMLNode*)", self.on_settings)
@@ -71,6 +79,7 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         """Called when the module is unloaded."""
         self.timer.stop()
         self.removeObservers()
+        self.errand_panel.close()
         self.logic.close()
 
     def tick(self):
@@ -85,6 +94,8 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self.state_label.text = self.logic.state_in_words()
         self.connect_button.text = "Connect" if self.logic.state() == OFF else "Disconnect"
         self.hint_label.text = self.logic.hint()
+        self.errand_panel.tick()
+        self.landmarks_panel.tick()
 
     def on_connect(self):
         if self.logic.state() != OFF:
@@ -121,14 +132,15 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         self._keep()
 
     def on_scene_closing(self, *_):
+        self.errand_panel.close()
         self.logic.close()
 
     def on_scene_closed(self, *_):
         self._restore()
 
-    def _form(self, title):
+    def _form(self, title, *, collapsed=False):
         section = ctk.ctkCollapsibleButton()
-        section.text = title
+        section.text, section.collapsed = title, collapsed
         self.layout.addWidget(section)
         return qt.QFormLayout(section)
 
@@ -154,18 +166,13 @@ class ScopeRegLiveWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
         form.addRow(self.state_label)
 
     def _set_up_volume(self, form):
-        self.volume_selector = slicer.qMRMLNodeComboBox()
-        self.volume_selector.nodeTypes = ["vtkMRMLScalarVolumeNode"]
-        self.volume_selector.addEnabled = self.volume_selector.removeEnabled = False
-        self.volume_selector.selectNodeUponCreation = False  # the frame is a volume too
-        self.volume_selector.noneEnabled = True
-        self.volume_selector.setMRMLScene(slicer.mrmlScene)
+        self.volume_selector = selector(["vtkMRMLScalarVolumeNode"])
         self.path_edit = ctk.ctkPathLineEdit()
         self.path_edit.filters = ctk.ctkPathLineEdit.Files
         self.load_button = qt.QPushButton("Load this file")
         self.load_button.connect("clicked()", self.on_load)
         self.render_box = self._check_box("Volume rendering", False)
-        form.addRow("Volume that scopereg live reads", self.volume_selector)
+        form.addRow("Volume that scopereg reads", self.volume_selector)
         form.addRow("File", self.path_edit)
         form.addRow(self.load_button)
         form.addRow(self.render_box)
@@ -214,24 +221,31 @@ class ScopeRegLiveTest(ScriptedLoadableModuleTest):
         slicer.mrmlScene.Clear()
 
     def runTest(self):  # noqa: N802
-        self.setUp()
-        self.test_the_view_lies_on_the_frame()
+        for test in (
+            self.test_the_view_lies_on_the_frame,
+            self.test_a_recording_is_read,
+            self.test_landmarks_are_read,
+        ):
+            self.setUp()
+            test()
 
-    def test_the_view_lies_on_the_frame(self):
+    def frame(self, name):
         """A frame of 5 x 3 pixels of 2 mm x 1 mm in the plane of R and S."""
-        matrix = vtk.vtkMatrix4x4()
-        for row, values in enumerate(((2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 30))):
-            for column, value in enumerate(values):
-                matrix.SetElement(row, column, value)
+        matrix = slicer.util.vtkMatrixFromArray(
+            np.array([(2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 30), (0, 0, 0, 1)], dtype=float)
+        )
         image = vtk.vtkImageData()
         image.SetDimensions(5, 3, 1)
         image.AllocateScalars(vtk.VTK_UNSIGNED_CHAR, 1)
-        frame = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", FRAME)
+        frame = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", name)
         frame.SetAndObserveImageData(image)
         frame.SetIJKToRASMatrix(matrix)
         frame.CreateDefaultDisplayNodes()
+        return frame
+
+    def test_the_view_lies_on_the_frame(self):
         logic = ScopeRegLiveLogic()
-        logic.listen_to(FRAME, frame)
+        logic.listen_to(FRAME, self.frame(FRAME))
         found = slicer.app.layoutManager().sliceWidget(VIEWS[0]).sliceLogic().GetSliceNode().GetSliceToRAS()
         expected = ((1, 0, 0, 14), (0, 0, -1, 20), (0, 1, 0, 29), (0, 0, 0, 1))
         for row in range(4):
@@ -239,3 +253,44 @@ class ScopeRegLiveTest(ScriptedLoadableModuleTest):
                 assert abs(found.GetElement(row, column) - expected[row][column]) < 1e-6, (row, column)
         logic.close()
         self.delayDisplay("The view lies on the frame")
+
+    def test_a_recording_is_read(self):
+        """Three frames, 4 mm apart along S; of the last the tracker knows nothing."""
+        image = self.frame("Image")
+        probe = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "ProbeToReference")
+        image.SetAndObserveTransformNodeID(probe.GetID())
+        browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode", "Sweep")
+        for node in (image, probe):
+            sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", node.GetName())
+            browser.AddSynchronizedSequenceNodeID(sequence.GetID())
+            browser.AddProxyNode(node, sequence, False)
+            for time_s, s_mm in ((0.0, 4.0), (0.5, 8.0), (1.0, 0.0)):
+                step = np.eye(4)
+                step[2, 3] = s_mm
+                probe.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(step))
+                sequence.SetDataNodeAtValue(node, str(time_s))
+        found = image_of(browser, None)
+        assert found.GetID() == image.GetID()
+        chain = Chain(browser, found)
+        assert chain.reference is None
+        recording = recording_of(browser, found, chain)
+        assert list(recording.placed) == [True, True, False]
+        assert list(recording.times_s) == [0.0, 0.5, 1.0]
+        assert recording.images.shape == (3, 3, 5)
+        expected = ((2, 0, 0, 10), (0, 0, 1, 20), (0, -1, 0, 38), (0, 0, 0, 1))
+        assert np.allclose(recording.pixel_to_reference_ras[1], expected)
+        self.delayDisplay("A recording is read")
+
+    def test_landmarks_are_read(self):
+        """A point under a transform that shifts it by 5 mm along A."""
+        shift = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "Shift")
+        matrix = np.eye(4)
+        matrix[1, 3] = 5
+        shift.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "ruler")
+        slicer.util.updateMarkupsControlPointsFromArray(node, np.array([[1.0, 2.0, 3.0]]))
+        node.SetNthControlPointLabel(0, "apex")
+        node.SetAndObserveTransformNodeID(shift.GetID())
+        assert np.allclose(points_of(node)["apex"], (1, 7, 3))
+        assert np.allclose(points_of(node, shift)["apex"], (1, 2, 3))
+        self.delayDisplay("Landmarks are read")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from scopereg import Frame, Pose
 
 sys.path.append(str(Path(__file__).parents[2] / "slicer" / "ScopeRegLive"))
-sys.path.append(str(Path(__file__).parent))  # fakes.py, which is no test
+# fakes.py and patient_files.py, which are no tests
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "registration")]
 import fakes
+from patient_files import case as case
 
 
 @pytest.fixture
@@ -37,6 +40,14 @@ def _forget() -> None:
     """Parts that have been imported hold on to the Slicer that was there."""
     for name in [name for name in sys.modules if name.startswith("ScopeRegLive")]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def panel(slicer: ModuleType) -> Iterator[Any]:
+    made = slicer.module.ScopeRegLiveWidget()
+    made.setup()
+    yield made
+    made.cleanup()
 
 
 @pytest.fixture

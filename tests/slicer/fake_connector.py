@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from fake_nodes import ImageData, ModelNode, Node, StatusNode, TextNode, TransformNode, VolumeNode
+from fake_recording import BrowserNode, MarkupsNode, SequenceNode
 
 START_CLOSE, END_CLOSE = "StartCloseEvent", "EndCloseEvent"
 
@@ -28,7 +29,6 @@ class Connector(Node):
         self._state, self._address = self.StateOff, ("", 0)
         self._socket: socket.socket | None = None
         self._bytes = b""
-        self.scene: Scene | None = None
         self._incoming: dict[tuple[str, str], Node] = {}
 
     def SetTypeClient(self, host: str, port: int) -> int:
@@ -127,7 +127,11 @@ class Scene(Node):
     StartCloseEvent, EndCloseEvent = START_CLOSE, END_CLOSE
     made: ClassVar = {
         "vtkMRMLIGTLConnectorNode": Connector,
+        "vtkMRMLLinearTransformNode": TransformNode,
+        "vtkMRMLMarkupsFiducialNode": MarkupsNode,
         "vtkMRMLModelNode": ModelNode,
+        "vtkMRMLSequenceBrowserNode": BrowserNode,
+        "vtkMRMLSequenceNode": SequenceNode,
         "vtkMRMLScalarVolumeNode": VolumeNode,
     }
 
@@ -137,13 +141,14 @@ class Scene(Node):
 
     def add(self, node: Any) -> Any:
         self.nodes.append(node)
+        node.scene = self
         return node
 
     def AddNewNodeByClass(self, kind: str, name: str) -> Any:
-        node = self.add(self.made[kind](name))
-        if isinstance(node, Connector):
-            node.scene = self
-        return node
+        return self.add(self.made[kind](name))
+
+    def RemoveNode(self, node: Node) -> None:
+        self.nodes.remove(node)
 
     def Clear(self) -> None:
         self.InvokeEvent(START_CLOSE)

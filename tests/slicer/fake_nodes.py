@@ -98,6 +98,8 @@ class Node:
     def SetAttribute(self, name: str, value: str) -> None:
         self._attributes[name] = value
 
+    scene: Any = None  # that it was added to
+
     def Modified(self) -> None:
         self.InvokeEvent(MODIFIED)
 
@@ -107,13 +109,31 @@ class Node:
                 tell(self, event)
 
 
-class VolumeNode(Node):
+class TransformableNode(Node):
+    """vtkMRMLTransformableNode"""
+
+    parent_transform: TransformNode | None = None
+
+    def GetParentTransformNode(self) -> TransformNode | None:
+        return self.parent_transform
+
+    def SetAndObserveTransformNodeID(self, node_id: str | None) -> None:
+        found = [node for node in self.scene.nodes if node.GetID() == node_id]
+        assert len(found) == (node_id is not None)
+        self.parent_transform = found[0] if found else None
+
+
+class VolumeNode(TransformableNode):
     """vtkMRMLScalarVolumeNode"""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "vtkMRMLScalarVolumeNode")
         self._image: ImageData | None = None
-        self._matrix, self.parent_transform = Matrix(), None
+        self._matrix = Matrix()
+        self.storage: Node | None = None
+
+    def GetStorageNode(self) -> Node | None:
+        return self.storage
 
     def GetImageData(self) -> ImageData | None:
         return self._image
@@ -127,9 +147,6 @@ class VolumeNode(Node):
     def SetIJKToRASMatrix(self, matrix: Matrix) -> None:
         self._matrix.DeepCopy(matrix)
         self.Modified()
-
-    def GetParentTransformNode(self) -> Node | None:
-        return self.parent_transform
 
     def CreateDefaultDisplayNodes(self) -> None:
         pass
@@ -170,12 +187,37 @@ class StatusNode(Node):
         return self.said[2]
 
 
-class TransformNode(Node):
+class TransformNode(TransformableNode):
     """vtkMRMLLinearTransformNode"""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, matrix: np.ndarray | None = None) -> None:
         super().__init__(name, "vtkMRMLLinearTransformNode")
-        self.matrix = np.eye(4)
+        self.matrix = np.eye(4) if matrix is None else matrix
+        self.linear = True
+
+    def IsLinear(self) -> bool:
+        return self.linear
+
+    def GetMatrixTransformToParent(self, matrix: Matrix) -> int:
+        matrix._values = self.matrix.copy()
+        return 1
+
+    def SetMatrixTransformToParent(self, matrix: Matrix) -> int:
+        self.matrix = matrix._values.copy()
+        return 1
+
+    @property
+    def to_world(self) -> np.ndarray:
+        above = self.parent_transform
+        return self.matrix if above is None else above.to_world @ self.matrix
+
+    @staticmethod
+    def GetMatrixTransformBetweenNodes(source: TransformNode | None, target: TransformNode | None, m: Matrix) -> int:
+        if any(node is not None and not node.linear for node in (source, target)):
+            return 0
+        there = np.eye(4) if source is None else source.to_world
+        m._values = there if target is None else np.linalg.inv(target.to_world) @ there
+        return 1
 
 
 class ModelDisplay:

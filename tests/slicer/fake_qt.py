@@ -46,7 +46,7 @@ class Label(Widget):
 
 
 class Button(Widget):
-    properties: ClassVar = {"text": ""}
+    properties: ClassVar = {"text": "", "enabled": True}
     signals = ("clicked()",)
 
 
@@ -66,6 +66,10 @@ class SpinBox(Widget):
         pass
 
 
+class DoubleSpinBox(SpinBox):
+    properties: ClassVar = {"value": 0.0}
+
+
 class ComboBox(Widget):
     properties: ClassVar = {"currentText": ""}
     signals = ("currentIndexChanged(int)",)
@@ -82,12 +86,12 @@ class Slider(Widget):
 
 
 class PathEdit(Widget):
-    Files = 2
+    Files, Writable = 0x002, 0x020
     properties: ClassVar = {"filters": 0, "currentPath": ""}
 
 
 class Section(Widget):
-    properties: ClassVar = {"text": ""}
+    properties: ClassVar = {"text": "", "collapsed": False}
 
 
 class NodeSelector(Widget):
@@ -130,6 +134,19 @@ class Layout:
 
     def addStretch(self, stretch: int) -> None:
         pass
+
+
+class Settings:
+    """QSettings: of the application, whoever asks for them."""
+
+    def __init__(self, kept: dict[str, Any]) -> None:
+        self._kept = kept
+
+    def value(self, name: str, default: Any) -> Any:
+        return self._kept.get(name, default)
+
+    def setValue(self, name: str, value: Any) -> None:
+        self._kept[name] = value
 
 
 class Timer:

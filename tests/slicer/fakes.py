@@ -8,6 +8,7 @@ cannot be shown here: `ScopeRegLiveTest` of the module is for that, inside of 3D
 
 from __future__ import annotations
 
+import os
 import unittest
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -15,21 +16,35 @@ from typing import Any
 
 import numpy as np
 from fake_connector import Connector, Scene
-from fake_nodes import MODIFIED, Cells, ImageData, Matrix, Node, ParameterNode, Points, PolyData, SliceWidget
+from fake_nodes import (
+    MODIFIED,
+    Cells,
+    ImageData,
+    Matrix,
+    Node,
+    ParameterNode,
+    Points,
+    PolyData,
+    SliceWidget,
+    TransformNode,
+)
 from fake_qt import (
     Button,
     CheckBox,
     ComboBox,
+    DoubleSpinBox,
     Label,
     Layout,
     LineEdit,
     NodeSelector,
     PathEdit,
     Section,
+    Settings,
     Slider,
     SpinBox,
     Timer,
 )
+from fake_recording import Collection, MarkupsNode, array_from_volume, load_markups, load_volume, update_markups
 
 
 class RenderingDisplay:
@@ -111,6 +126,7 @@ def modules(*, with_igtl: bool = True) -> dict[str, Any]:
     slicer.app = SimpleNamespace(layoutManager=lambda: SimpleNamespace(sliceWidget=views.get))
     rendering = RenderingLogic()
     slicer.modules = SimpleNamespace(volumerendering=SimpleNamespace(logic=lambda: rendering))
+    slicer.vtkMRMLTransformNode, slicer.vtkMRMLMarkupsNode = TransformNode, MarkupsNode
     if with_igtl:
         slicer.vtkMRMLIGTLConnectorNode = Connector
     slicer.util = util = ModuleType("slicer.util")
@@ -118,6 +134,12 @@ def modules(*, with_igtl: bool = True) -> dict[str, Any]:
     util.arrayFromVTKMatrix = lambda matrix: matrix._values.copy()
     util.vtkMatrixFromArray = _vtk_matrix
     util.errorDisplay = slicer.errors.append
+    util.startupEnvironment = lambda: dict(os.environ)
+    util.arrayFromVolume = array_from_volume
+    util.arrayFromMarkupsControlPoints = lambda node, world: node.points_ras(world=world)
+    util.updateMarkupsControlPointsFromArray = update_markups
+    util.loadVolume = lambda path, properties=None: load_volume(scene, path, properties or {})
+    util.loadMarkups = lambda path: load_markups(scene, path)
     util.getFirstNodeByClassByName = lambda kind, name: next(
         (node for node in scene.nodes if node.IsA(kind) and node.GetName() == name), None
     )
@@ -135,16 +157,20 @@ def modules(*, with_igtl: bool = True) -> dict[str, Any]:
         "QCheckBox": CheckBox,
         "QLineEdit": LineEdit,
         "QSpinBox": SpinBox,
+        "QDoubleSpinBox": DoubleSpinBox,
         "QComboBox": ComboBox,
         "QFormLayout": Layout,
         "QTimer": Timer,
     }.items():
         setattr(qt, name, kind)
     qt.Qt = SimpleNamespace(AlignCenter=0x84)
+    kept: dict[str, Any] = {}
+    qt.QSettings = lambda: Settings(kept)
     ctk = ModuleType("ctk")
     ctk.ctkCollapsibleButton, ctk.ctkPathLineEdit, ctk.ctkSliderWidget = Section, PathEdit, Slider
     vtk = ModuleType("vtk")
     vtk.vtkMatrix4x4, vtk.vtkPoints, vtk.vtkCellArray = Matrix, Points, Cells
+    vtk.vtkCollection = Collection
     vtk.vtkPolyData, vtk.vtkImageData, vtk.VTK_UNSIGNED_CHAR = PolyData, ImageData, 3
     vtk.vtkCommand = SimpleNamespace(ModifiedEvent=MODIFIED)
     return {

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from ScopeRegLiveLib.light import light_of
-from ScopeRegLiveLib.report import report_of_status, report_of_text
+from ScopeRegLiveLib.report import report_of_facts, report_of_status, report_of_text
 
 from scopereg import Frame, Pose, Volume
 from scopereg.commands.register import print_result
@@ -246,6 +246,20 @@ def check_sent(messages: Mapping[str, Any], wanted: Wanted) -> None:
     lesser = report_of_status(status.code, status.subcode, status.text)
     assert (lesser.light, lesser.ok) == (wanted.light, wanted.ok)
     assert lesser.confidence == (None if wanted.confidence is None else pytest.approx(wanted.confidence, abs=0.005))
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"ok": False, "belongs": True, "confidence": math.nan, "expected_mm": math.nan}]
+)
+def test_json_and_the_panel_of_slicer(told: tuple[Result, Wanted], change: dict[str, Any]) -> None:
+    """What register --together tells of a body; it may doubt a pose of which nobody knows the confidence."""
+    result = replace(told[0], **change)
+    assessed, report = Assessment.of(result), report_of_facts(json.loads(json.dumps(result.facts)))
+    assert report is not None
+    assert (report.light, report.ok) == (assessed.light, assessed.ok)
+    assert light_of(report, 0.0, connected=True).word == assessed.word.upper()
+    for name in ("confidence", "expected_mm", "bound_mm", "hints", "calibrated_on", "reason"):
+        assert getattr(report, name) == getattr(assessed, name), name
 
 
 def test_what_was_not_found(folder: Path) -> None:

@@ -54,14 +54,6 @@ def peer() -> Iterator[Peer]:
     made.close()
 
 
-@pytest.fixture
-def panel(slicer: ModuleType) -> Iterator[Any]:
-    made = slicer.module.ScopeRegLiveWidget()
-    made.setup()
-    yield made
-    made.cleanup()
-
-
 def good(pose: Pose) -> Result:
     return Result(pose, "scope-reg (echo)", 1.24, 0.5, expected_mm=1.24, confidence=0.93, belongs=True, ok=True)
 

@@ -49,6 +49,11 @@ def report_of_text(text: str | None) -> Report | None:
         facts = json.loads(text or "")
     except ValueError:
         return None
+    return report_of_facts(facts)
+
+
+def report_of_facts(facts: Any) -> Report | None:
+    """The report in what scopereg says of a pose in a message or by --json; None for anything that is none."""
     if not isinstance(facts, dict) or "ok" not in facts or not isinstance(facts["ok"], (bool, type(None))):
         return None
     number = _number(facts.get("number"))
@@ -67,7 +72,7 @@ def report_of_text(text: str | None) -> Report | None:
         _number(facts.get("frames_per_s")),
         _words(facts.get("method")),
     )
-    return report._replace(light=_light(report, facts.get("light")))
+    return report._replace(light=_light(report, facts.get("light"), facts.get("belongs")))
 
 
 def report_of_status(code: int, percent: int, text: str | None) -> Report:
@@ -78,15 +83,17 @@ def report_of_status(code: int, percent: int, text: str | None) -> Report:
     return Report(ok, light, words, confidence=None if percent < 0 or light == "red" else percent / 100)
 
 
-def _light(report: Report, sent: Any) -> str:
+def _light(report: Report, sent: Any, belongs: Any) -> str:
     """The light that was sent, or that of a sender that does not name it. Green stands for what is ok alone.
 
-    Nothing was found where no method is named. A frame that is not one of the volume has no confidence at all. Where no
-    error is expected the method has no calibration, and nobody can tell, even if an older sender calls it ok.
+    Nothing was found where no method is named. Of a frame that is not one of the volume it is said that it does not
+    belong, or, by senders that do not say so, it has no confidence at all. Where no error is expected the method has no
+    calibration, and nobody can tell, even if an older sender calls it ok.
     """
     if sent in LIGHTS and (sent != "green" or report.ok):
         return str(sent)
-    if not report.method or (report.ok is False and not report.confidence):
+    strange = belongs is False or (belongs is not True and report.ok is False and not report.confidence)
+    if not report.method or strange:
         return "red"
     return "green" if report.ok and report.expected_mm is not None else "amber"
 
