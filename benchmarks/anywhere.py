@@ -29,7 +29,7 @@ from scopereg.provenance import device_name
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import Result, apart_mm
 
-NAMES = ("liver", "liver-gaps", "uterus")
+NAMES = ("liver", "liver-gaps", "uterus", "brain")
 SETS = Path(__file__).parents[1] / "out" / "anywhere"
 
 

@@ -4,8 +4,8 @@
 
 `liver`: blocks of five successive frames of a tracked sweep are left out of the volume that is compounded from the
 others, and sought in it, as elsewhere in these benchmarks. `liver-gaps`: blocks of ten, so that frames in the
-middle of a gap lie where the volume was bridged. `uterus`: volumes less 8 voxels on every side, each with two honest
-frames cut anywhere, turned by up to 20 degrees about each axis.
+middle of a gap lie where the volume was bridged. `uterus`, `brain`: volumes less 8 voxels on every side, each with two
+honest frames cut anywhere, turned by up to 20 degrees about each axis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scopereg.progress import say
 
 OUT = Path(__file__).parents[1] / "out" / "anywhere"
 BLOCKS = 5
-LIVER_MM, UTERUS_MM = 1.2, 0.6
+LIVER_MM, UTERUS_MM, BRAIN_MM = 1.2, 0.6, 0.5
 MARGIN = 8  # voxels of surroundings that frames may show
 SIDE, STEP = 128, 16  # of frames: whole steps, no larger than a plane
 TURN_DEG, FRAMES = 20.0, 2
@@ -62,17 +62,17 @@ def liver(data: Path, block: int, every: int) -> Iterator[Case]:
     yield Case("sweep", "sweep", as_bytes(case.reference.volume.array), as_bytes(case.images[::every]), *truth)
 
 
-def uterus(data: Path) -> Iterator[Case]:
-    for path in listed(data / "uterus", "*.nii.gz"):
+def whole(folder: Path, pattern: str) -> Iterator[Case]:
+    for path in listed(folder, pattern):
         voxels, *_ = read_image(path)
-        whole = torch.from_numpy(np.ascontiguousarray(voxels)).float() / 255
-        volume = whole[(slice(MARGIN, -MARGIN),) * 3].clone()
-        frames, poses = zip(*frames_anywhere(whole, volume, path.name), strict=True)
+        larger = torch.from_numpy(np.ascontiguousarray(voxels)).float() / 255
+        volume = larger[(slice(MARGIN, -MARGIN),) * 3].clone()
+        frames, poses = zip(*frames_anywhere(larger, volume, path.name), strict=True)
         truth = (torch.cat(part) for part in zip(*poses, strict=True))
         yield Case(path.name.split(".")[0], path.name.split(".")[0], as_bytes(volume), torch.stack(frames), *truth)
 
 
-def frames_anywhere(whole: torch.Tensor, volume: torch.Tensor, name: str) -> Iterator[tuple[torch.Tensor, VoxelPoses]]:
+def frames_anywhere(larger: torch.Tensor, volume: torch.Tensor, name: str) -> Iterator[tuple[torch.Tensor, VoxelPoses]]:
     """Honest frames, most of which lie in the volume and show something."""
     generator = generator_for(f"frames anywhere in {name}", 0)
     height, width = (min(SIDE, n // STEP * STEP) for n in volume.shape[1:])
@@ -85,7 +85,7 @@ def frames_anywhere(whole: torch.Tensor, volume: torch.Tensor, name: str) -> Ite
             continue
         if (sample_slice(volume, *pose, slice_shape=(height, width)) > 0).float().mean() < LEAST_SEEN:
             continue
-        cut = sample_slice(whole, *pose, slice_shape=(height, width), padding="reflection")
+        cut = sample_slice(larger, *pose, slice_shape=(height, width), padding="reflection")
         yield as_bytes(honest_frames(cut, generator, unseen=True)[0][0]), pose
         found += 1
         if found == FRAMES:
@@ -95,7 +95,8 @@ def frames_anywhere(whole: torch.Tensor, volume: torch.Tensor, name: str) -> Ite
 SETS: dict[str, tuple[float, Callable[[Path], Iterator[Case]]]] = {
     "liver": (LIVER_MM, lambda data: liver(data, block=5, every=1)),
     "liver-gaps": (LIVER_MM, lambda data: liver(data, block=10, every=2)),
-    "uterus": (UTERUS_MM, uterus),
+    "uterus": (UTERUS_MM, lambda data: whole(data / "uterus", "*.nii.gz")),
+    "brain": (BRAIN_MM, lambda data: whole(data / "resect", "case*_us.nii.gz")),
 }
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def test_what_is_not_there_is_not_believed(sized: Registrar, large: Large) -> No
 
 
 def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: Large) -> None:
-    """Unless the window hangs out of the volume: no calibration saw such a thing."""
+    """Unless the window hangs far out of the volume: nobody looked at what verdicts are worth there."""
     frame, true = large.frames[2], large.truth[2]
     sure = sized.calibration
     assert sure is not None
@@ -205,7 +205,7 @@ def test_verdicts_count_from_where_the_network_looked(sized: Registrar, large: L
     far = prepared.volume_for(frame).session.judge_refined(frame, replace(refined, seen_from=None))  # type: ignore[attr-defined]
     assert (far.ok, far.belongs) == (None, None)
     assert "off the middle of the volume" in far.reason
-    start = pose_from_voxels(torch.eye(3), torch.tensor([8.0, 0.0, 0.0]), frame, large.phantom)
+    start = pose_from_voxels(torch.eye(3), torch.tensor([12.0, 12.0, 6.0]), frame, large.phantom)
     for reach in (3, 15):
         known = replace(sure, error_models=made, made_on={**sure.made_on, "magnitude": reach})
         small = Windows(replace(model, calibration=known), large.phantom)  # its windows are as large as itself
@@ -222,12 +222,12 @@ def test_a_refined_pose_is_judged_in_the_window_it_was_seen_from_though_that_han
     """In the volume's middle it shares little with the frame, which would look like one of something else."""
     frame, true, spacing_mm = large.frames[2], large.truth[2], large.volume.isotropic_spacing_mm
     depth = float(pose_to_voxels(true, frame, large.volume).translation[2]) + large.volume.shape[0] / 2
-    begin = round(depth) - 8  # of 40 planes of the window a third lies before it
+    begin = round(depth) - 4  # of 40 planes of the window 16 lie before it
     first = (*large.volume.origin_mm[:2], large.volume.origin_mm[2] + begin * spacing_mm)
     volume = Volume(large.volume.array[begin:].clone(), spacing_mm, first)
     prepared = Locator(volume, sized).prepared
     windows = prepared.volume_for(frame).windows  # type: ignore[attr-defined]
-    assert windows._inside(pose_to_voxels(true, frame, volume)) < 0.9
+    assert windows._inside(pose_to_voxels(true, frame, volume)) < 0.7
     found = windows.register(frame, true)
     judged = prepared.judge_refined(frame, found)
     assert [*judged.features.values()] == pytest.approx([*found.features.values()], abs=0.05)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
 _LOOKED = 3  # windows that are kept, to judge refined poses
 _TOGETHER = 8  # windows that the network is given at once
-_INSIDE = 0.9  # share of a window that must lie in the volume, or the network sees what no calibration saw
+_INSIDE = 0.7  # share of a window that must lie in the volume: with less nobody looked at what verdicts are worth
 CONTESTED = 0.05  # a place that stands out by less may be another one: what the network says of it is not enough
 
 
