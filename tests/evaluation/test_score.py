@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from scopereg import Frame, Pose, ScopeRegError
+from scopereg.evaluation.compare import compare
+from scopereg.evaluation.results import read_many
 from scopereg.evaluation.score.posed import Counting, PosedFrame, PosedFrames, Verdict
 from scopereg.evaluation.score.reading import read_posed
 from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, NOT_LOCATED, score_poses
@@ -463,3 +465,28 @@ def test_the_table_tells_how_it_was_made_and_holds_every_frame(tmp_path: Path) -
     assert columns.startswith("file,index,point,state,error_mm,translation_mm")
     assert [line.split(",")[3] for line in lines] == ["scored"] * 2 + [NOT_LOCATED] + [NO_POSE] * 5
     assert math.isfinite(float(lines[0].split(",")[4]))
+
+
+def test_compare_sets_scores_side_by_side(tmp_path: Path) -> None:
+    """Two methods on the same frames: paired by frame, lost ones a failure of the one that lost them."""
+    worse = [about_middle(pose, Pose.from_euler_deg((2, 0, 0), (2, 2, 2), "Volume", "Volume")) for pose in TRUTH]
+    for name, poses in (("first", FOUND), ("second", [*worse[:7], None])):
+        score_poses(posed(poses), posed(TRUTH), name=name, **PLAIN).write(tmp_path / f"{name}.csv", {})
+    rows = read_many([tmp_path])
+    assert {row.method for row in rows} == {"first", "second"}
+    assert [row.failure for row in rows if row.method == "second"] == [""] * 7 + [NOT_LOCATED]
+    tables = {table.name: table for table in compare(rows)}
+    keys = [column.key for column in tables["main"].columns]
+    lines = [dict(zip(keys, row, strict=True)) for row in tables["main"].blocks[0].rows]
+    told = {line["method"].value: (line["frames"].value, line["not_located"].value) for line in lines}
+    assert told == {"first": (8, 0), "second": (8, 1)}
+    statistics = tables["statistics"].blocks[0].rows[0]
+    assert statistics[0].value == "second"
+    assert statistics[1].value > 2
+
+
+def test_scores_of_other_frames_are_not_compared(tmp_path: Path) -> None:
+    score_poses(posed(FOUND), posed(TRUTH), name="first", **PLAIN).write(tmp_path / "first.csv", {})
+    score_poses(posed(FOUND), posed(TRUTH[::-1]), name="second", **PLAIN).write(tmp_path / "second.csv", {})
+    with pytest.raises(ScopeRegError, match="frames are not the same for first and second"):
+        compare(read_many([tmp_path]))

@@ -204,7 +204,7 @@ def score_poses(
     targets = [target_of(one, other, size, spacing_mm) for one, other in located]
     scores = _errors(located, targets)
     rows = [
-        *(scores.get(id(one)) or _bare(one, NOT_LOCATED) for one, _ in pairs.both),
+        *(scores.get(id(one)) or replace(_bare(one, NOT_LOCATED), truth=other.pose) for one, other in pairs.both),
         *(_bare(frame, NO_TRUTH) for frame in pairs.poses_alone),
         *(replace(_bare(frame, NO_POSE), verdict=UNJUDGED) for frame in pairs.truth_alone),
     ]
@@ -260,7 +260,7 @@ def _errors(located: Sequence[tuple[PosedFrame, PosedFrame]], targets: Sequence[
     for (mine, theirs), target, pose, truth, errors in zip(located, targets, placed, true, numbers, strict=True):
         points = target_points_mm(target)
         error = float(np.linalg.norm(pose.apply(points) - truth.apply(points), axis=1).mean())
-        both = _counted_as(pose, theirs, target), _counted_as(truth, theirs, target)
+        both = _counted_as(pose, theirs, target), theirs.pose
         found[id(mine)] = FrameScore(mine.file, mine.index, SCORED, error, *errors, mine.verdict, "", *both)
     return found
 
