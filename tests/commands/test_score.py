@@ -59,6 +59,24 @@ def test_a_batch_against_a_tracker(case: Case, batch: Path, tmp_path: Path, caps
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
+def test_the_transforms_of_a_batch_tell_as_much_as_its_table(
+    case: Case, batch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says where the cropped picture lies in the image that is stored; nobody needs to be asked."""
+    transforms, truth = tmp_path / "transforms", tmp_path / "truth"
+    transforms.mkdir()
+    truth.mkdir()
+    for row, pose in enumerate(case.truth):
+        (transforms / f"cine_{row:03d}.tfm").write_bytes((batch / f"cine_{row:03d}.tfm").read_bytes())
+        write_pose(pose, truth / f"cine_{row:03d}.json", frame=case.frames[row])
+    means = []
+    for poses in (batch, transforms):
+        assert main(["score", str(poses), "--truth", str(truth), "-o", str(tmp_path / "out"), "--json"]) == 0
+        means.append(json.loads(capsys.readouterr().out)["mean_mm"])
+    assert means[0] == pytest.approx(means[1], rel=1e-6)
+    assert means[0] > 0.1
+
+
 def test_a_tracker_counts_in_its_own_world(
     case: Case, batch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -371,6 +371,14 @@ def test_nothing_in_common_is_refused() -> None:
         score_poses(posed(FOUND), PosedFrames(Path("truth"), tuple(truth), None), **PLAIN)
 
 
+def test_one_pose_is_not_taken_for_the_first_of_many() -> None:
+    """Nobody says which frame of the sequence it is of."""
+    with pytest.raises(ScopeRegError, match=r"it has no frame of pose.csv"):
+        score_poses(posed(FOUND[:1], "pose"), posed(TRUTH), **PLAIN)
+    scores = score_poses(posed(FOUND[:1], "pose"), posed(TRUTH[:1]), **PLAIN)
+    assert scores.notes[0] == "pose is taken for scan.dcm: frames go by their numbers"
+
+
 def test_frames_that_were_all_lost_are_no_score() -> None:
     with pytest.raises(ScopeRegError, match="none of the 2 frames that have a truth was located"):
         score_poses(posed([None, None, FOUND[2]]), posed(TRUTH[:2]), **PLAIN)
@@ -463,6 +471,7 @@ def test_the_table_tells_how_it_was_made_and_holds_every_frame(tmp_path: Path) -
     told = json.loads(head.removeprefix("# "))
     assert (told["name"], told["format"], told["provenance"]) == ("mine", "scopereg-score-1", {"command": "x"})
     assert columns.startswith("file,index,point,state,error_mm,translation_mm")
+    assert scores.rows[0].label == "scan.dcm frame 0"
     assert [line.split(",")[3] for line in lines] == ["scored"] * 2 + [NOT_LOCATED] + [NO_POSE] * 5
     assert math.isfinite(float(lines[0].split(",")[4]))
 

@@ -96,6 +96,12 @@ def test_several_frames_have_a_file_each(tmp_path: Path) -> None:
         score_landmarks(cine, tmp_path / "picked", tmp_path / "true")
 
 
+def test_a_name_that_may_mean_two_frames_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
+    frames = tuple(PosedFrame(f"{folder}/frame.png", 0, POSE, "first-pixel") for folder in "ab")
+    with pytest.raises(ScopeRegError, match=r"frame may be any of a/frame.png, b/frame.png"):
+        score_landmarks(PosedFrames(Path("poses.csv"), frames, "Volume"), *files)
+
+
 def test_points_without_a_true_place_are_left_out_and_told(files: tuple[Path, Path], tmp_path: Path) -> None:
     picked = write_landmarks({**POINTS, "more": (1.0, 1.0, 0.0)}, tmp_path / "more.mrk.json")
     scores = score_landmarks(one(), picked, files[1])

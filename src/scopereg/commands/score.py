@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scopereg.evaluation.score.scores import Scores, Summary
 
 TABLE, PAGE = "score.csv", "score.html"
-_MOST_NAMED = 10  # of the worst frames, one line each
+_MOST_NAMED = 5  # of the worst frames, one line each
 _COUNTING = ("origin", "direction", "space", "unit")
 _ARGUMENT = re.compile(rf"\b({'|'.join(_COUNTING)})=([\w-]*)")
 

@@ -99,4 +99,5 @@ def _log_places(errors: NDArray[np.float64]) -> list[float]:
     good = errors[np.isfinite(errors) & (errors > 0)]
     low, high = (float(good.min()), float(good.max())) if len(good) else (SUCCESS_MM, SUCCESS_MM)
     low = max(low, high / 1e4)
-    return sorted({*np.geomspace(low, high, _POINTS).tolist(), high, SUCCESS_MM})
+    below = low * (1 - 1e-9)  # where the curve begins: no line from an earlier mark to the first error
+    return sorted({below, *np.geomspace(low, high, _POINTS).tolist(), high, SUCCESS_MM})

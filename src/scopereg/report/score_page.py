@@ -32,7 +32,7 @@ def make_page(scores: Scores, hints: Sequence[str], facts: dict[str, Any]) -> Re
     if hints:
         report.alert("The two sides may count otherwise", [f"{hint[0].upper()}{hint[1:]}." for hint in hints])
     report.notes([*(f"{name}: {told}" for name, told in facts_of(scores).items()), *scores.notes])
-    report.heading("Errors", f"Share of the {kind} with an error up to each; what was not located is within none.")
+    report.heading("Errors", f"Share of the {kind} with at most each error; one that was not located is within none.")
     errors = np.array([row.error_mm for row in scores.counted])
     report.chart(within_figure({scores.name: errors}, {scores.name: look(0)}, kind=kind, error=error))
     report.chart(box_chart(_boxes(scores), x_label=f"{error}, mm (logarithmic)", mark=_MARK))
@@ -122,8 +122,8 @@ def _add_left_out(report: Report, scores: Scores) -> None:
 
 
 def _add_all(report: Report, scores: Scores, error: str) -> None:
-    first = f"The first {_MOST_ROWS}; " if len(scores.counted) > _MOST_ROWS else ""
-    report.heading("All of them", f"{first}with both poses they are in score.csv.")
+    first = f"The first {_MOST_ROWS} of {len(scores.counted)}. " if len(scores.counted) > _MOST_ROWS else ""
+    report.heading("All of them", f"{first}Both poses of each are in score.csv.")
     rows = [_line(row, scores) for row in scores.counted[:_MOST_ROWS]]
     report.table(_columns(scores, error), rows, style="tight")
 

@@ -12,7 +12,7 @@ import torch
 
 from scopereg.errors import ScopeRegError, listed
 from scopereg.evaluation.score.hints import Placed, hints_of
-from scopereg.evaluation.score.pairing import keys_of
+from scopereg.evaluation.score.pairing import by_name
 from scopereg.evaluation.score.posed import (
     FIRST,
     Origin,
@@ -24,7 +24,7 @@ from scopereg.evaluation.score.posed import (
     numbered,
     target_of,
 )
-from scopereg.evaluation.score.scores import NO_TRUTH, SCORED, FrameScore, Scores
+from scopereg.evaluation.score.scores import NO_TRUTH, SCORED, FrameScore, Scores, with_numbers
 from scopereg.geometry import weighted_kabsch_in_space
 from scopereg.geometry.pose import Array
 from scopereg.io.landmarks import ENDINGS, Landmarks, is_landmarks, read_landmarks
@@ -84,7 +84,9 @@ def score_landmarks(
     placed = [found for each in marked if (found := _placed(each)) is not None]
     notes = [*poses.notes, *_notes(rows), *(_of_volumes(placed[0]) if between_volumes else [])]
     facts = {"poses": poses.source.name, "points": picked.name, "truth": true.name, "world": poses.world}
-    return Scores(name or poses.source.stem, true.name, tuple(rows), tuple(hints_of(placed)), tuple(notes), facts)
+    return Scores(
+        name or poses.source.stem, true.name, with_numbers(rows), tuple(hints_of(placed)), tuple(notes), facts
+    )
 
 
 def _files(
@@ -101,22 +103,19 @@ def _files(
     if len(frames) == 1 and picked.is_file() and true.is_file():
         yield frames[0], picked, true
         return
-    known = {key: frame for frame in reversed(frames) for key in keys_of(frame)}
-    own = _by_stem(picked)
-    goals = _by_stem(true) if true.is_dir() else {}
-    for stem, path in own.items():
-        frame = known.get((stem, 0)) or (known.get(number) if (number := numbered(stem)) else None)
-        if frame is None:
+    called, goals = by_name(frames), _by_stem(true) if true.is_dir() else {}
+    for stem, path in _by_stem(picked).items():
+        meant = called.get((stem, 0)) or called.get(numbered(stem) or ("", 0), [])
+        if len(meant) != 1:
+            told = f"{stem} may be any of" if meant else f"no pose is called {stem}, there are"
             raise ScopeRegError(
-                f"no pose is called {stem}, there are {listed([frame.label for frame in frames], 3)}",
+                f"{told} {listed([frame.label for frame in meant or frames], 3)}",
                 where=str(path),
                 fix="name files of points like those of their frames, scan_003 for frame 3 of scan",
             )
         if true.is_dir() and stem not in goals:
-            raise ScopeRegError(
-                f"it has no points for {stem}", where=str(true), fix="add them, or pass one file for all"
-            )
-        yield frame, path, goals.get(stem, true)
+            raise ScopeRegError(f"it has no points for {stem}", where=str(true), fix="add them, or pass one file")
+        yield meant[0], path, goals.get(stem, true)
 
 
 def _by_stem(path: Path) -> dict[str, Path]:

@@ -49,7 +49,16 @@ def pair_frames(poses: PosedFrames, truth: PosedFrames) -> Pairs:
     )
 
 
-def keys_of(frame: PosedFrame) -> Iterator[Key]:
+def by_name(frames: Sequence[PosedFrame]) -> dict[Key, list[PosedFrame]]:
+    """Frames by all that they may be called."""
+    called: dict[Key, list[PosedFrame]] = {}
+    for frame in frames:
+        for key in dict.fromkeys(_keys_of(frame)):
+            called.setdefault(key, []).append(frame)
+    return called
+
+
+def _keys_of(frame: PosedFrame) -> Iterator[Key]:
     """What a frame may be called elsewhere, the surest first."""
     name = frame.file.replace("\\", "/")
     for key in ((name, frame.index), *([frame.also] if frame.also is not None else [])):
@@ -66,13 +75,9 @@ def _stem(name: str) -> str:
 def _by_keys(
     poses: Sequence[PosedFrame], truth: Sequence[PosedFrame], where: str
 ) -> list[tuple[PosedFrame, PosedFrame]]:
-    called: dict[Key, list[PosedFrame]] = {}
-    for frame in truth:
-        for key in dict.fromkeys(keys_of(frame)):
-            called.setdefault(key, []).append(frame)
-    pairs, taken = [], dict[int, PosedFrame]()
+    called, pairs, taken = by_name(truth), [], dict[int, PosedFrame]()
     for frame in poses:
-        meant = next((called[key] for key in keys_of(frame) if key in called), [])
+        meant = next((called[key] for key in _keys_of(frame) if key in called), [])
         if len(meant) > 1:
             raise _unclear(frame, meant, where)
         if meant:
@@ -92,8 +97,9 @@ def _unclear(frame: PosedFrame, meant: Sequence[PosedFrame], where: str) -> Scop
 
 
 def _by_numbers(poses: Sequence[PosedFrame], truth: Sequence[PosedFrame]) -> list[tuple[PosedFrame, PosedFrame]]:
-    """Frames of one file on each side by their numbers."""
-    if len({frame.file for frame in poses}) > 1 or len({frame.file for frame in truth}) > 1:
+    """Frames of one file on each side by their numbers; one alone is not taken for the first of several."""
+    one_file = len({frame.file for frame in poses}) == 1 == len({frame.file for frame in truth})
+    if not one_file or (len(poses) == 1) != (len(truth) == 1):
         return []
     numbered = {frame.index: frame for frame in truth}
     return [(frame, numbered[frame.index]) for frame in poses if frame.index in numbered]

@@ -76,7 +76,7 @@ class PosedFrame:
 
     @property
     def label(self) -> str:
-        return label_of(self.file, self.index)
+        return f"{self.file} frame {self.index}" if self.index else self.file
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +120,6 @@ class PosedFrames:
                 fix="score those of one world at a time",
             )
         return cls(source, tuple(frames), named[0] if named else None, tuple(notes))
-
-
-def label_of(file: str, index: int) -> str:
-    """A frame in words; the first of a file may be its only one."""
-    return f"{file} frame {index}" if index else file
 
 
 @dataclass(frozen=True)

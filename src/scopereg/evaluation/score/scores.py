@@ -23,7 +23,6 @@ from scopereg.evaluation.score.posed import (
     Size,
     Target,
     Verdict,
-    label_of,
     target_of,
 )
 from scopereg.evaluation.statistics import Interval, success_rate, tail
@@ -67,10 +66,11 @@ class FrameScore:
     pose: Pose | None = None  # both of the same frame mm, those of the truth
     truth: Pose | None = None
     point: str = ""  # name of the landmark
+    numbered: bool = False  # whether its file has several frames
 
     @property
     def frame_label(self) -> str:
-        return label_of(self.file, self.index)
+        return f"{self.file} frame {self.index}" if self.numbered or self.index else self.file
 
     @property
     def label(self) -> str:
@@ -211,7 +211,7 @@ def score_poses(
     return Scores(
         name or poses.source.stem,
         truth.source.name,
-        tuple(rows),
+        with_numbers(rows),
         tuple(_hints(located, targets)),
         (*poses.notes, *truth.notes, *pairs.notes, *_notes(pairs)),
         {"poses": poses.source.name, "truth": truth.source.name, "world": poses.world or truth.world},
@@ -317,6 +317,12 @@ def _bare(frame: PosedFrame, state: str) -> FrameScore:
 def _notes(pairs: Pairs) -> list[str]:
     told = {"frames have no truth": pairs.poses_alone, "frames of the truth have no pose": pairs.truth_alone}
     return [f"{len(alone)} {what}, first {alone[0].label}" for what, alone in told.items() if alone]
+
+
+def with_numbers(rows: Sequence[FrameScore]) -> tuple[FrameScore, ...]:
+    """Rows that are called by their numbers where their files have several frames."""
+    several = {row.file for row in rows if row.index}
+    return tuple(replace(row, numbered=row.file in several) for row in rows)
 
 
 def mean_known(values: Sequence[float] | Array) -> float:
