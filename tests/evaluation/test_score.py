@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from scopereg import Frame, Pose, ScopeRegError
+from scopereg import Frame, Pose, ScopeRegError, Volume
 from scopereg.evaluation.compare import compare
 from scopereg.evaluation.results import read_many
 from scopereg.evaluation.score.posed import Counting, PosedFrame, PosedFrames, Verdict
@@ -20,6 +20,7 @@ from scopereg.evaluation.score.reading import read_posed
 from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, NOT_LOCATED, score_poses
 from scopereg.geometry import VoxelPoses, geodesic_error_deg, mtre_mm, rotation_error_deg, translation_error_mm
 from scopereg.io.pictures import png_bytes
+from scopereg.io.placement import write_placed_frame
 from scopereg.io.plus_sequence import write_plus_sequence
 from scopereg.io.transforms import ras_from_lps, write_pose
 from scopereg.registration.batch import Row, Task, write_table
@@ -209,6 +210,27 @@ def test_a_sweep_of_arrays_is_a_truth(tmp_path: Path) -> None:
     assert "world=" in caught.value.fix
     same = score_poses(posed(FOUND), truth, same_world=True).summary
     assert same == score_poses(posed(FOUND), posed(TRUTH), **PLAIN).summary
+
+
+def test_a_frame_that_its_header_places_is_a_truth(tmp_path: Path) -> None:
+    path = write_placed_frame(FRAME, TRUTH[0], tmp_path / "scan.nrrd")
+    truth = read_posed(path)
+    assert (truth.world, truth.frames[0].size) == ("World", SIZE)
+    summary = score_poses(posed(TRUTH[:1]), truth, same_world=True).summary
+    assert summary.max_mm == pytest.approx(0, abs=1e-4)  # headers hold single precision
+
+
+def test_a_registration_in_dicom_tells_its_direction(tmp_path: Path) -> None:
+    volume = Volume(np.ones((4, 6, 8)), 1.0)
+    path = write_pose(TRUTH[0], tmp_path / "scan.dcm", frame=FRAME, volume=volume)
+    told = Counting(origin="first-pixel")
+    for source in (path, tmp_path):
+        frame = read_posed(source, told).frames[0]
+        assert frame.file == "scan"
+        assert frame.pose is not None
+        assert np.allclose(frame.pose.matrix, TRUTH[0].matrix, atol=1e-6)
+    with pytest.raises(ScopeRegError, match="it tells direction and axes itself"):
+        read_posed(path, replace(told, space="RAS"))
 
 
 def test_a_pose_between_the_worlds_brings_them_together() -> None:
