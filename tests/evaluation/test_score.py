@@ -239,6 +239,15 @@ def test_a_pose_between_the_worlds_brings_them_together() -> None:
     truth = replace(posed(moved), world="Reference")
     summary = score_poses(posed(TRUTH), truth, world=elsewhere, **PLAIN).summary
     assert summary.max_mm == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ScopeRegError, match="it is VolumeToReference, the other way"):
+        score_poses(posed(TRUTH), truth, world=elsewhere.inverse(), **PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), [("out/echo/poses.csv", "echo"), ("scan.igs.mha", "scan"), ("theirs", "theirs"), (".x", ".x")]
+)
+def test_poses_are_called_by_what_tells_them_apart(source: str, name: str) -> None:
+    assert replace(posed(TRUTH), source=Path(source)).name == name
 
 
 # conventions

@@ -67,7 +67,7 @@ class ScoreOptions:
     output: Folder = Path("out/score")
     """Folder for score.csv and score.html."""
     name: str | None = None
-    """What the poses are called; by default as their file."""
+    """What the poses are called; by default as their file, or as the folder of poses.csv and track.csv."""
     pixel_mm: PixelSize = ()
     size: tuple[int, int] | None = None
     """Columns and rows of the images, where no file tells."""

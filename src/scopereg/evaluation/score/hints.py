@@ -44,7 +44,7 @@ class Placed(NamedTuple):
     half_mm: Array | None = None  # from the first pixel to the middle of the image; None where there is no image
 
 
-class Reading(NamedTuple):
+class Alternative(NamedTuple):
     """Another way to read a pose: how many things are read otherwise, in words, and the poses so."""
 
     changes: int
@@ -60,10 +60,10 @@ def hints_of(placed: Sequence[Placed], truth: Sequence[Pose] = ()) -> list[str]:
     error = _median_error(placed, np.stack([each.image_to_world for each in placed]))
     if error <= SUCCESS_MM:
         return []
-    readings = [(_median_error(placed, each.matrices), each) for each in _readings(placed)]
-    least = min(found for found, _ in readings)
+    others = [(_median_error(placed, each.matrices), each) for each in _alternatives(placed)]
+    least = min(found for found, _ in others)
     if least <= _EXPLAINS * error:
-        near = [(each.changes, found, each.words) for found, each in readings if found <= _NEARLY_BEST * least + 1e-6]
+        near = [(each.changes, found, each.words) for found, each in others if found <= _NEARLY_BEST * least + 1e-6]
         _, found, words = min(near)
         return [f"the median error would be {found:.2f} mm instead of {error:.1f} mm {words}"]
     moved = [found for found in (_other_world(placed), _same_offset(placed)) if found is not None]
@@ -81,7 +81,7 @@ def _median_error(placed: Sequence[Placed], matrices: Array) -> float:
     return float(np.median(apart))
 
 
-def _readings(placed: Sequence[Placed]) -> list[Reading]:
+def _alternatives(placed: Sequence[Placed]) -> list[Alternative]:
     """Every combination of conventions, and images that are turned."""
     as_they_are = np.stack([each.image_to_world for each in placed])
     centred = all(each.half_mm is not None for each in placed)
@@ -95,12 +95,12 @@ def _readings(placed: Sequence[Placed]) -> list[Reading]:
         matrices = np.stack([_in_space(matrix, space) for matrix in matrices])
         matrices = matrices @ _shifts(way * half)
         words = ", and ".join(_WORDS[name] for name in changes)
-        found.append(Reading(len(changes), f"if {words}", matrices))
+        found.append(Alternative(len(changes), f"if {words}", matrices))
     if centred:
         middles = np.stack([each.points_mm.mean(0) for each in placed])
         for words, signs in _TURNS.items():
             turn = np.diag([*signs, 1.0])
-            found.append(Reading(1, words, as_they_are @ _shifts(middles) @ turn @ _shifts(-middles)))
+            found.append(Alternative(1, words, as_they_are @ _shifts(middles) @ turn @ _shifts(-middles)))
     return found
 
 

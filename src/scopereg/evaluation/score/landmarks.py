@@ -84,9 +84,7 @@ def score_landmarks(
     placed = [found for each in marked if (found := _placed(each)) is not None]
     notes = [*poses.notes, *_notes(rows), *(_of_volumes(placed[0]) if between_volumes else [])]
     facts = {"poses": poses.source.name, "points": picked.name, "truth": true.name, "world": poses.world}
-    return Scores(
-        name or poses.source.stem, true.name, with_numbers(rows), tuple(hints_of(placed)), tuple(notes), facts
-    )
+    return Scores(name or poses.name, true.name, with_numbers(rows), tuple(hints_of(placed)), tuple(notes), facts)
 
 
 def _files(

@@ -25,6 +25,7 @@ Place = tuple[float, float]
 Size = tuple[int, int]
 
 FIRST: Origin = "first-pixel"
+TABLES = ("poses.csv", "track.csv")  # of `register` and `track`
 _SAME_PLACE = 0.01  # mm between two statements of an origin
 _SAME_SPACING = 0.01  # relative
 
@@ -90,6 +91,12 @@ class PosedFrames:
 
     def __len__(self) -> int:
         return len(self.frames)
+
+    @property
+    def name(self) -> str:
+        """What to call them: a table that is always called so by its folder, all others by their file."""
+        source = self.source.resolve().parent if self.source.name in TABLES else self.source
+        return source.name.split(".")[0] or source.name
 
     @property
     def placed(self) -> list[PosedFrame]:

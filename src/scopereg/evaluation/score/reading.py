@@ -9,6 +9,7 @@ from pathlib import Path
 from scopereg.errors import ScopeRegError
 from scopereg.evaluation.score.posed import (
     FIRST,
+    TABLES,
     UNJUDGED,
     Counting,
     PosedFrame,
@@ -34,7 +35,6 @@ from scopereg.registration.reading import reason_of
 from scopereg.registration.result import Result
 from scopereg.registration.track import is_track, read_track
 
-TABLES = ("poses.csv", "track.csv")
 UNKNOWN = "Unknown"  # the world of a file that names none
 VOLUME = "Volume"  # where the poses of scopereg lead to
 _PASS = "pass poses (.tfm, .h5, .json, .txt), poses.csv, track.csv, a tracked sequence (.igs.mha, .npz) or a folder"

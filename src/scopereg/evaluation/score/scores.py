@@ -209,7 +209,7 @@ def score_poses(
         *(replace(_bare(frame, NO_POSE), verdict=UNJUDGED) for frame in pairs.truth_alone),
     ]
     return Scores(
-        name or poses.source.stem,
+        name or poses.name,
         truth.source.name,
         with_numbers(rows),
         tuple(_hints(located, targets)),
@@ -228,6 +228,8 @@ def _in_world(poses: PosedFrames, truth: PosedFrames, world: Pose | None, same_w
             fix="pass poses of the same frame of reference, such as Image",
         )
     if world is not None:
+        if (world.source, world.target) == (poses.world, truth.world) and poses.world != truth.world:
+            raise ScopeRegError(f"it is {world.name}, the other way", where="world=", fix="invert it")
         moved = [replace(frame, pose=_moved(world, frame.pose)) for frame in truth.placed]
         return replace(truth, frames=tuple(moved), world=poses.world)
     if not same_world and poses.world and truth.world and poses.world != truth.world:
