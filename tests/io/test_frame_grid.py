@@ -35,6 +35,14 @@ def test_a_pose_alone_tells_nothing_of_its_frame(tmp_path: Path, ending: str) ->
     assert read_frame_grid(write_pose(POSE, tmp_path / f"pose{ending}")) is None
 
 
+def test_a_record_that_leaves_something_out_tells_nothing(tmp_path: Path) -> None:
+    path = write_pose(POSE, tmp_path / "pose.json", frame=FRAME)
+    record = json.loads(path.read_text())
+    del record["frame"]["origin_mm"]
+    path.write_text(json.dumps(record))
+    assert read_frame_grid(path) is None
+
+
 @pytest.mark.parametrize("line", ["6 x 4 pixels of 0.1 x 1e x mm", "6 x 4 pixels of 0 x 0.1 mm"])
 def test_a_comment_of_somebody_else_is_none_of_ours(tmp_path: Path, line: str) -> None:
     path = tmp_path / "pose.txt"

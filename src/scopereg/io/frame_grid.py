@@ -63,9 +63,9 @@ def read_frame_grid(path: Path | str) -> FrameGrid | None:
 
 def _of_record(path: Path) -> FrameGrid | None:
     record = Record.of(read_json(path, _FIX, limits=SMALL), str(path), _FIX)
-    if not record.has("frame"):
+    frame = record.record("frame") if record.has("frame") else Record({}, record.where, _FIX)
+    if not all(map(frame.has, ("size", "spacing_mm", "origin_mm"))):
         return None
-    frame = record.record("frame")
     size, spacing = frame.numbers("size", 2), frame.numbers("spacing_mm", 2)
     if not all(number == int(number) and 0 < number <= _MOST_PIXELS for number in size):
         raise frame.wrong("size", "two numbers of pixels")
