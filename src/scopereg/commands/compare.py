@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Set methods side by side: tables, paired tests and intervals from the results of scopereg evaluate."""
+    """Set methods side by side: tables, paired tests and intervals from what scopereg evaluate or score wrote."""
 
     results: Positional[tuple[Path, ...]] = ()
-    """Files that scopereg evaluate wrote, or folders of them."""
+    """Files that scopereg evaluate or scopereg score wrote, or folders of them."""
     output: Folder = Path("out/compare")
     """Folder for comparison.md, comparison.tex and a .csv for each kind of table; not one of the results."""
     reference: Reference = None

@@ -55,6 +55,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "sweeps": ("calibration", "voxel_mm", "held_out"),
         "which frames": ("part", "seed", "first_seed", "size", "skip_bad"),
     },
+    "score": {
+        "used most": ("truth", "landmarks", "output", "name", "pixel_mm", "size"),
+        "worlds and volumes": ("world", "same_world", "between_volumes", "calibration"),
+        "how POSES count": ("poses_origin", "poses_direction", "poses_space", "poses_unit"),
+        "how the truth counts": ("truth_origin", "truth_direction", "truth_space", "truth_unit"),
+    },
     "train": {
         "used most": (
             *("data", "output", "minutes", "start", "preset", "protocol", "count", "batch", "fold", "device"),

@@ -86,6 +86,11 @@ VERBS = {
         "locate the frames of a fold, one CSV row per frame",
         "scopereg evaluate camus --data CAMUS --methods identity out/camus/model.safetensors",
     ),
+    "score": Verb(
+        "score:ScoreOptions",
+        "tell how good poses are, against a truth or at landmarks",
+        "scopereg score out/poses.csv --truth tracker.igs.mha --calibration plus.xml -o out/score",
+    ),
     "compare": Verb(
         "compare:CompareOptions",
         "set methods side by side: tables, tests, intervals",

@@ -281,7 +281,7 @@ def _missing_notes(group: Group) -> list[str]:
             )
         for name in _FOLD_MEANS:
             missing = int((~np.isfinite(group.column(method, name))).sum()) - lost
-            if missing > 0:
+            if 0 < missing < total - lost:  # what a method has of no frame is a dash
                 undefined.setdefault((missing, _TITLES[name]), []).append(method)
     return notes + [
         f"† no {title} in {missing} of {total} frames of {', '.join(methods)}: left out of the mean."

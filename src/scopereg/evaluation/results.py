@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopereg.errors import ScopeRegError
+from scopereg.evaluation.score.scores import FORMAT as SCORE
+from scopereg.evaluation.score.scores import NOT_LOCATED, SCORED
 from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation
 from scopereg.io.files import sheet_text, write_text
 from scopereg.registration.prepared import Found
+from scopereg.registration.result import POSE as CELLS
 from scopereg.registration.result import YES_NO, RegistrationError, Result
 
 FORMAT = "scopereg-results-1"
@@ -149,7 +152,7 @@ def write_results(path: Path | str, rows: Iterable[FrameResult], facts: dict[str
 
 
 def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
-    """Rows and facts of a file; an error where it is none of ours or its columns differ."""
+    """Rows and facts of a file of `evaluate` or `score`; an error where it is none of ours or its columns differ."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -157,12 +160,34 @@ def read_results(path: Path | str) -> tuple[list[FrameResult], dict[str, Any]]:
     except UnicodeDecodeError as error:
         raise ScopeRegError("it is no text", where=str(path), fix="pass files of scopereg evaluate") from error
     facts = _facts(lines[0], path) if lines else {}
+    if facts.get("format") == SCORE:
+        return _scored_rows(lines, facts, path), facts
     columns = tuple(next(csv.reader(lines[1:2]))) if len(lines) > 1 else ()
     if facts.get("format") != FORMAT or columns not in _KNOWN_COLUMNS:
         raise ScopeRegError(
-            "not a results file of this version", where=str(path), fix="make it again with scopereg evaluate"
+            "not a results file of this version", where=str(path), fix="make it again with scopereg evaluate or score"
         )
     return [parse_row(values, number, path) for number, values in enumerate(csv.DictReader(lines[1:]), start=3)], facts
+
+
+def _scored_rows(lines: Sequence[str], facts: Mapping[str, Any], path: Path | str) -> list[FrameResult]:
+    """Frames that `score` compared: poses in mm instead of voxels; patients are the folders that frames lie in."""
+    labels = {"dataset": facts.get("against"), "method": facts.get("name"), "protocol": "real"}
+    found = []
+    for number, row in enumerate(csv.DictReader(lines[1:]), start=3):
+        if row.get("state") not in (SCORED, NOT_LOCATED):
+            continue
+        case = ": ".join(filter(None, (row.get("file"), row.get("point"))))
+        told = dict.fromkeys(COLUMNS, "nan") | {name: row.get(name) or "nan" for name in (*_MEASURED, *_STATED)}
+        told |= {name: str(value) for name, value in labels.items()} | {"magnitude": "0", "fold": "0"}
+        told |= {"case": case, "patient": case.rpartition("/")[0], "frame": row.get("index") or ""}
+        told |= {"mtre_mm": row.get("error_mm") or "nan", "ok": row.get("ok") or ""}
+        told["failure"] = "" if row["state"] == SCORED else row.get("reason") or NOT_LOCATED
+        for kind, first in (("found", ""), ("true", "true_")):
+            cells = zip(POSE, CELLS, strict=True)
+            told |= {f"{kind}_{name}": row.get(f"{first}{cell}") or "nan" for name, cell in cells}
+        found.append(parse_row(told, number, path))
+    return found
 
 
 def result_files(paths: Sequence[Path | str]) -> list[Path]:

@@ -62,19 +62,19 @@ class PlusSequence:
         """Whether the file says by itself that a pixel measures 1 mm, so that no pixel size was left out."""
         return self.stored.fields.get(PIXEL_SIZE, "").split() in (["1.0", "1.0"], ["1", "1"])
 
-    def way_to(self, world: str | None) -> list[Link] | None:
-        """The links from the image to the world, over the transforms of the file and of the calibration."""
+    def way_to(self, world: str | Sequence[str] | None) -> list[Link] | None:
+        """The links from the image to the first of some worlds that is reached, over all transforms."""
         links = self._links()
-        for goal in (world,) if world else WORLDS:
+        for goal in _worlds(world):
             way = path_between(links, IMAGE, goal)
             if way:
                 return way
         return None
 
-    def no_way(self, world: str | None, fix: str) -> ScopeRegError:
+    def no_way(self, world: str | Sequence[str] | None, fix: str) -> ScopeRegError:
         """The error for a sequence whose transforms do not lead from the image to the world."""
         held = ", ".join("To".join(link) for link in self._links()) or "none"
-        goal = world or " or ".join(WORLDS)
+        goal = " or ".join(_worlds(world))
         return ScopeRegError(
             f"no transforms lead from {IMAGE} to {goal}; there are {held}", where=str(self.path), fix=fix
         )
@@ -133,6 +133,10 @@ class PlusSequence:
         return found | self.calibration.transforms
 
 
+def _worlds(world: str | Sequence[str] | None) -> Sequence[str]:
+    return (world,) if isinstance(world, str) else world or WORLDS
+
+
 def _calibration(source: Path | str | Matrix | None) -> Calibration:
     if source is None:
         return Calibration({}, None)
@@ -185,7 +189,7 @@ def read_plus_cine(
     path: Path | str,
     *,
     calibration: Path | str | Matrix | None = None,
-    world: str | None = None,
+    world: str | Sequence[str] | None = None,
     spacing_mm: float | Sequence[float] | None = None,
 ) -> Cine:
     """The frames of a PLUS sequence, turned to MF, numbered as in the file.

@@ -25,6 +25,7 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.files import atomic_path, write_text
+from scopereg.io.frame_grid import FrameGrid
 from scopereg.io.records import DIGITS, SMALL, Record, read_json, read_within
 from scopereg.io.stored import identity
 from scopereg.provenance import provenance
@@ -70,17 +71,18 @@ def write_pose(
     """Write a pose; the format follows the ending: .tfm, .h5, .txt, .json or .dcm.
 
     `convention` (see above) is for .tfm and .h5; 4x4 text, JSON and DICOM always hold the pose itself, ImageToVolume.
-    JSON also tells frame, volume and `facts` (method, similarity, ...); DICOM needs frame and volume.
+    JSON also tells frame, volume and `facts` (method, similarity, ...), .tfm and text the pixels of the frame in a
+    comment; DICOM needs frame and volume.
     """
     path = Path(path)
     _check_convention(convention)
     ending = _ending(path)
     if ending == ".tfm":
-        return write_text(path, tfm_text(pose, convention))
+        return write_text(path, tfm_text(pose, convention, frame))
     if ending == ".h5":
         return _write_itk(stored_matrix(pose, convention), path)
     if ending == ".txt":
-        return write_text(path, matrix_text(pose))
+        return write_text(path, matrix_text(pose, frame))
     if ending == ".json":
         return write_text(path, json.dumps(pose_record(pose, frame, volume, facts), indent=2) + "\n")
     if frame is None or volume is None:
@@ -126,6 +128,11 @@ def read_pose(
     return _pose_in(composed(_parts(text, path), str(path)), path, convention, source, target)
 
 
+def read_matrix(path: Path | str) -> Matrix:
+    """The 4x4 matrix of a text file as it stands there, also one that is not rigid."""
+    return _parse_matrix(_text(Path(path)), Path(path))
+
+
 def _pose_in(matrix: Matrix, path: Path, convention: Convention, source: str, target: str) -> Pose:
     """The pose that an ITK file holds in this convention."""
     if convention == "slicer":
@@ -144,8 +151,8 @@ def ras_from_lps(matrix: Matrix) -> Matrix:
     return turned
 
 
-def tfm_text(pose: Pose, convention: Convention) -> str:
-    """The content of a .tfm file: ITK's text format, with a comment that says what it holds."""
+def tfm_text(pose: Pose, convention: Convention, frame: Frame | None = None) -> str:
+    """The content of a .tfm file: ITK's text format, with comments that say what it holds."""
     matrix = _tidy(stored_matrix(pose, convention))
     held = pose.inverse().name if convention == "slicer" else pose.name
     numbers = " ".join(f"{n:.15g}" for n in [*matrix[:3, :3].ravel(), *matrix[:3, 3]])
@@ -153,6 +160,7 @@ def tfm_text(pose: Pose, convention: Convention) -> str:
         f"{_ITK_MARK}\n"
         f"# scopereg: from {pose.source} to {pose.target} in the convention {convention}: "
         f"the matrix is {held}, points in LPS mm\n"
+        f"{_frame_line(frame)}"
         "#Transform 0\n"
         "Transform: AffineTransform_double_3_3\n"
         f"Parameters: {numbers}\n"
@@ -160,10 +168,15 @@ def tfm_text(pose: Pose, convention: Convention) -> str:
     )
 
 
-def matrix_text(pose: Pose) -> str:
-    """Four lines of four numbers, after a line that says what they are; numpy.loadtxt reads it."""
+def matrix_text(pose: Pose, frame: Frame | None = None) -> str:
+    """Four lines of four numbers, after comments that say what they are; numpy.loadtxt reads it."""
     rows = [" ".join(f"{number:.12g}" for number in row) for row in _tidy(pose.matrix)]
-    return "\n".join([f"# {pose.name}: points in LPS mm of {pose.source} to LPS mm of {pose.target}", *rows, ""])
+    told = f"# {pose.name}: points in LPS mm of {pose.source} to LPS mm of {pose.target}\n{_frame_line(frame)}"
+    return told + "\n".join([*rows, ""])
+
+
+def _frame_line(frame: Frame | None) -> str:
+    return "" if frame is None else f"{FrameGrid.of(frame).line}\n"
 
 
 def pose_record(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
@@ -34,6 +34,7 @@ COLUMNS = (
     *("time_ms", "method", "note", "error"),
 )
 _PLUS = ".igs"  # what PLUS puts before .mha
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
     taken: set[str] = set()
     for path in files:
         shown = path.relative_to(root).as_posix() if path != root else path.name
-        stem = _plain_name(shown)
+        stem = plain_name(shown)
         stem = stem if stem.lower() not in taken else shown.replace(".", "_")  # a.png beside a.dcm
         taken.add(stem.lower())
         try:
@@ -138,7 +139,8 @@ def list_tasks(files: Sequence[Path], root: Path, reading: Reading) -> tuple[lis
     return tasks, bad
 
 
-def _plain_name(shown: str) -> str:
+def plain_name(shown: str) -> str:
+    """The name of a file with frames, without its ending."""
     ending = next((ending for ending in frame_endings() if shown.lower().endswith(ending)), "")
     name = shown[: len(shown) - len(ending)]
     return name[: -len(_PLUS)] if name.lower().endswith(_PLUS) else name
@@ -329,10 +331,25 @@ def _cells(row: Row, ending: str) -> dict[str, str]:
 
 def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
     """File, number of the frame and pose (None where it was not found) of every row of a table."""
+    return _each_row(path, lambda row: pose_of_cells(row, POSE))
+
+
+def read_table_results(path: Path | str) -> list[tuple[str, int, Result | None, str]]:
+    """The same with all that was told of each pose, and why there is none."""
+    told = _each_row(path, lambda row: (Result.from_row(row), row.get("error") or ""))
+    return [(file, index, *each) for file, index, each in told]
+
+
+def _each_row(path: Path | str, take: Callable[[dict[str, str]], Taken]) -> list[tuple[str, int, Taken]]:
+    """File, number of the frame, and what is taken of each row."""
+    line = 1
+    found: list[tuple[str, int, Taken]] = []
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return [(row["file"], int(row["index"]), pose_of_cells(row, POSE)) for row in rows]
+            reader = csv.DictReader(file)
+            for row in reader:
+                line = reader.line_num
+                found.append((row["file"], int(row["index"]), take(row)))
     except OSError as error:
         raise ScopeRegError(
             f"it cannot be read: {error.strerror or error}", where=str(path), fix="check the name and the folder"
@@ -341,3 +358,6 @@ def read_table(path: Path | str) -> list[tuple[str, int, Pose | None]]:
         raise ScopeRegError(
             f"it is no table of poses: {error!r}", where=str(path), fix="pass poses.csv of scopereg register"
         ) from None
+    except ScopeRegError as error:  # numbers that are no pose
+        raise ScopeRegError(error.what, where=f"{path}, line {line}", fix=error.fix) from None
+    return found

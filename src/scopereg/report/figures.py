@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,14 +45,20 @@ def box_figure(group: Group, styles: dict[str, Look]) -> str:
 
 def cumulative_figure(group: Group, styles: dict[str, Look]) -> str:
     """Share of the frames within each error; one that was not located is within none."""
-    columns = {method: group.column(method, "mtre_mm") for method in ordered(group, styles)}
+    return within_figure({method: group.column(method, "mtre_mm") for method in ordered(group, styles)}, styles)
+
+
+def within_figure(
+    columns: Mapping[str, NDArray[np.float64]], styles: Mapping[str, Look], *, kind: str = "frames", error: str = "mTRE"
+) -> str:
+    """Share of what has an error at most as large, by name; NaN is within none."""
     places = _log_places(np.concatenate(list(columns.values())))
     curves = []
-    for method, errors in columns.items():
+    for name, errors in columns.items():
         within = [100 * success_rate(errors, place).fraction for place in places]
-        name = f"{method}: {100 * success_rate(errors).fraction:.1f} % within {SUCCESS_MM:g} mm"
-        curves.append(Curve(name, places, within, *styles[method]))
-    return share_chart(curves, x_label="mTRE, mm (logarithmic)", y_label="frames within, %", mark=_MARK)
+        told = f"{name}: {100 * success_rate(errors).fraction:.1f} % within {SUCCESS_MM:g} mm"
+        curves.append(Curve(told, places, within, *styles[name]))
+    return share_chart(curves, x_label=f"{error}, mm (logarithmic)", y_label=f"{kind} within, %", mark=_MARK)
 
 
 def capture_figures(groups: Sequence[Group], styles: dict[str, Look]) -> list[str]:
@@ -93,4 +99,5 @@ def _log_places(errors: NDArray[np.float64]) -> list[float]:
     good = errors[np.isfinite(errors) & (errors > 0)]
     low, high = (float(good.min()), float(good.max())) if len(good) else (SUCCESS_MM, SUCCESS_MM)
     low = max(low, high / 1e4)
-    return sorted({*np.geomspace(low, high, _POINTS).tolist(), high, SUCCESS_MM})
+    below = low * (1 - 1e-9)  # where the curve begins: no line from an earlier mark to the first error
+    return sorted({below, *np.geomspace(low, high, _POINTS).tolist(), high, SUCCESS_MM})
