@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import torch
+from PIL import Image
 
 from scopereg import io
 from scopereg.cli import main
@@ -28,9 +30,11 @@ from scopereg.io.pictures import png_bytes
 from scopereg.provenance import tensors_sha256
 from scopereg.registration import batch, reading
 from scopereg.registration.batch import COLUMNS, read_table
+from scopereg.registration.inputs import read_inputs
 from scopereg.registration.result import Result
 from scopereg.registration.settings import DEFAULT
 from scopereg.report.batch_page import SHOWN, chosen
+from scopereg.viewer.finished import read_results
 
 Case = Any  # of conftest.py
 STEP = "0.8213333"
@@ -136,6 +140,51 @@ def test_a_tracked_sequence_is_refined_and_written_again(
     assert page.count("data:image/png;base64,") == 3 * 3
     assert "Frames that failed" in page
     assert not hidden(tmp_path)
+
+
+def test_what_a_mask_leaves_out_has_no_part_in_the_pose(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is drawn there, the pose is the same to the last digit."""
+    pixels = np.array(Image.open(case.folder / "frame.png"))
+    mask = np.full(pixels.shape, 255, np.uint8)
+    mask[30:50, 20:60] = 0
+    Image.fromarray(mask).save(tmp_path / "mask.png")
+    words = ["--pixel-mm", STEP, "--method", "start", "--start", near(case, 0, tmp_path), "--refine"]
+    written = []
+    for name, drawn in (("plain", pixels), ("drawn", np.where(mask > 0, pixels, 180).astype(np.uint8))):
+        frame, out = tmp_path / f"{name}.png", tmp_path / f"{name}.json"
+        Image.fromarray(drawn).save(frame)
+        ready = [frame, case.folder / "volume.nii.gz", "-o", out, *words, "--frame-mask"]
+        assert register(*ready, tmp_path / "none.png") == 2
+        assert register(*ready, tmp_path / "mask.png") == 0
+        written.append(json.loads(out.read_text()))
+    captured = capsys.readouterr()
+    assert captured.out.count("note    by the frame mask mask.png") == 2
+    assert "there is no such file or folder" in captured.err
+    assert written[0]["matrix_lps"] == written[1]["matrix_lps"]
+    assert written[0]["frame"]["frame_mask"] == "mask.png"
+    assert len(written[0]["frame"]["frame_mask_sha256"]) == 64
+    assert read_results([tmp_path / "plain.json"])  # with its facts it is read again
+
+
+def test_a_folder_with_a_folder_of_masks(case: Case, tmp_path: Path) -> None:
+    """Masks by name; they are no frames. One of another size is an error of its frame; inputs.json tells of them."""
+    shutil.copytree(case.folder / "frames", tmp_path / "frames")
+    (tmp_path / "frames" / "masks").mkdir()
+    for row in range(3):
+        size = (96, 96) if row < 2 else (96, 95)
+        Image.fromarray(np.full(size, 255, np.uint8)).save(tmp_path / "frames" / "masks" / f"view{row}.png")
+    words = ["--pixel-mm", STEP, "--method", "start", "--no-report", "--workers", "1"]
+    masks = tmp_path / "frames" / "masks"
+    volume, out = case.folder / "volume.nii.gz", tmp_path / "out"
+    assert register(tmp_path / "frames", volume, "-o", out, *words, "--frame-mask", masks) == 1
+    table = {row["file"]: row for row in rows(out)}
+    assert sorted(table) == [f"view{row}.png" for row in range(4)]
+    assert [bool(table[f"view{row}.png"]["error"]) for row in range(4)] == [False, False, True, True]
+    assert "95 x 96 pixels, the frame 96 x 96" in table["view2.png"]["error"]
+    assert "there is no mask of this frame" in table["view3.png"]["error"]
+    assert read_inputs(out).frame_mask == masks.resolve()
 
 
 def tiny(folder: Path, count: int) -> Path:

@@ -52,6 +52,30 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     assert source.name == tmp_path.name
 
 
+def test_frames_of_a_recording_and_of_a_scanner_have_the_mask_that_was_drawn(tmp_path: Path) -> None:
+    drawn = np.zeros(PIXELS[0].shape, np.uint8)
+    drawn[4:20, 6:30] = 255
+    (tmp_path / "mask.png").write_bytes(png_bytes(drawn))
+    frames = [Frame(image / 255, 0.3, (0, 0)) for image in PIXELS]
+    path = write_plus_sequence(frames, [REFERENCE] * 3, tmp_path / "a.igs.mha", times_s=(0, 0.02, 0.04))
+    reading = Reading(frame_mask=tmp_path / "mask.png")
+    for arrival in all_of(open_source(f"plus:{path}", reading)):
+        assert arrival.frame.mask is not None
+        assert np.array_equal(arrival.frame.mask.numpy(), drawn > 0)
+    with Listening() as peer:
+        source = open_source(f"igtl://127.0.0.1:{peer.port}", reading, timing=QUICK)
+        source.start()
+        try:
+            with peer.accept() as connected:
+                connected.sendall(image(0))
+                arrival = source.latest(5)
+            assert arrival is not None
+            assert arrival.frame.mask is not None
+            assert np.array_equal(arrival.frame.mask.numpy(), drawn > 0)
+        finally:
+            source.close()
+
+
 def test_a_dicom_cine(tmp_path: Path) -> None:
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian

@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
 @pytest.fixture(scope="session")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """frame.png, frame.dcm, cine.dcm, scan.igs.mha with scan.xml, frames/, volume.nii.gz, turned and off the origin."""
+    """frame.png, mask.png, frame.dcm, cine.dcm, scan.igs.mha with scan.xml, frames/, volume.nii.gz, turned."""
     folder = tmp_path_factory.mktemp("patient")
     patient = phantom.create("echo", seed=200_001, shape=(24, 96, 96))
     tilt = Pose.from_euler_deg((5, -3, 20), (0, 0, 0)).rotation
@@ -57,6 +57,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     for row, image in enumerate(pixels):
         (folder / "frames" / f"view{row}.png").write_bytes(png_bytes(image))
     (folder / "frame.png").write_bytes(png_bytes(pixels[0]))
+    drawn_mask = np.full((96, 96), 255, np.uint8)
+    drawn_mask[:, 80:] = 0
+    (folder / "mask.png").write_bytes(png_bytes(drawn_mask))
     write_dicom(pixels[:1], patient.spacing_mm, folder / "frame.dcm")
     write_dicom(pixels, patient.spacing_mm, folder / "cine.dcm")
     write_tracked(pixels, patient.spacing_mm, truth, folder)

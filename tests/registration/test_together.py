@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses, compose_poses, rotation_from_euler_deg, weighted_kabsch_in_space
+from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, weighted_kabsch_in_space
 from scopereg.geometry.steps import moved
 from scopereg.images import Frame
 from scopereg.registration.body import BODY, Body

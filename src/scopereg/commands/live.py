@@ -20,7 +20,7 @@ from scopereg.commands.reading import open_volume, print_notes, reading_of, size
 from scopereg.commands.shared import (
     INTERRUPTED,
     Device,
-    ImageReading,
+    MaskedReading,
     OverlayOptions,
     PageOptions,
     Positional,
@@ -51,7 +51,7 @@ _SHOWN = ("registered", "failed", "dropped", "bad_frames", "bad_header", "bad_bo
 
 
 @dataclass(frozen=True)
-class LiveOptions(ImageReading, OverlayOptions, PageOptions):
+class LiveOptions(MaskedReading, OverlayOptions, PageOptions):
     """Register frames as they come from a scanner or a recording, and show them in the browser and in 3D Slicer.
 
     SOURCE is igtl://HOST:PORT (OpenIGTLink, such as PLUS), plus:FILE.igs.mha, folder:DIR or dicom:FILE; recordings are
@@ -260,6 +260,7 @@ def _source_reading(options: LiveOptions) -> Reading:
         device=options.image,
         rate_hz=options.rate,
         loop=options.loop,
+        frame_mask=options.frame_mask,
     )
 
 

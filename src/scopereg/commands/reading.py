@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from scopereg.commands.flags import renaming
-from scopereg.commands.shared import ImageReading
+from scopereg.commands.shared import ImageReading, MaskedReading
 from scopereg.errors import ScopeRegError
 from scopereg.progress import is_hushed
 
@@ -54,11 +54,14 @@ def _holds_frames(path: Path) -> bool:
         return False  # who reads it as a volume tells what is wrong with it
 
 
-def reading_of(volume: Path, options: ImageReading) -> Reading:
-    """How a volume and the frames for it are read."""
+def reading_of(volume: Path, options: MaskedReading) -> Reading:
+    """How a volume and the frames for it are read; masks that cannot be read are told before anything else is."""
+    from scopereg.io.frame_masks import read_frame_masks
     from scopereg.registration.reading import Reading
 
-    return Reading(volume, **left_open(options))
+    if options.frame_mask is not None:
+        read_frame_masks(options.frame_mask)
+    return Reading(volume, **left_open(options), frame_mask=options.frame_mask)
 
 
 def left_open(options: ImageReading) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from scopereg.commands.shared import (
     AnyMethod,
     ConventionName,
     Device,
-    ImageReading,
+    MaskedReading,
     MaybeFile,
     OneWay,
     PoseFormat,
@@ -47,7 +47,7 @@ _MOST_NAMED = 20  # frames that are not ok, one line each
 
 
 @dataclass(frozen=True)
-class RegisterOptions(ImageReading):
+class RegisterOptions(MaskedReading):
     """Find where frames lie in a volume, and write the transforms.
 
     FRAME is a DICOM, PNG, JPEG, NIfTI, NRRD, MHA or PLUS file. A cine (without --index) or a folder is a batch: OUTPUT

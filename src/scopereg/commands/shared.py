@@ -161,6 +161,14 @@ class ImageReading(VolumeReading, FrameReading):
 
 
 @dataclass(frozen=True)
+class MaskedReading(ImageReading):
+    """Besides, what of the images counts."""
+
+    frame_mask: Path | None = None
+    """Mask in the size of the frame (PNG, NIfTI, NRRD, MHA): what is not 0 counts. Or a folder of masks by name."""
+
+
+@dataclass(frozen=True)
 class PageOptions:
     """Address of the page in the browser."""
 

@@ -16,7 +16,7 @@ from scopereg.commands.shared import (
     INTERRUPTED,
     Device,
     Folder,
-    ImageReading,
+    MaskedReading,
     Positional,
     SearchingMethod,
     VolumeFile,
@@ -41,7 +41,7 @@ _MOST_NAMED = 20  # frames that were not found, one line each
 
 
 @dataclass(frozen=True)
-class TrackOptions(TrackSettings, ImageReading):
+class TrackOptions(TrackSettings, MaskedReading):
     """Follow a probe through the frames of a sequence, and write their poses.
 
     SEQUENCE is a PLUS sequence, a cine, a multi-frame file, or a folder of frames that are taken by name. Each frame is
@@ -89,7 +89,7 @@ def run(options: TrackOptions) -> int:
     settings = TrackSettings(**{field.name: getattr(options, field.name) for field in fields(TrackSettings)})
     check_places("track", options.sequence, options.volume)
     reading = reading_of(options.volume, options)
-    left_out = [options.output, options.volume]
+    left_out = [options.output, options.volume, *reading.masks]
     recording = open_recording(options.sequence, reading, rate=options.rate, left_out=left_out)
     targets = _targets(options, recording)
     truth = Start.read(TRACKER, options.world) if options.tracker or options.world else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,13 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.io.overlays import Picture
 from scopereg.io.stored import StoredFrame
+
+
+class Stored(NamedTuple):
+    """The pictures of a file before frames are cut out of them and turned; what was drawn on them goes the same way."""
+
+    shape: tuple[int, int]  # rows, columns
+    change: Callable[[npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]  # from there to the frame
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +37,7 @@ class Cine:
     faults: Mapping[int, str] = field(default_factory=dict)  # frames that cannot be used, and why
     pose_faults: Mapping[int, str] = field(default_factory=dict)  # frames that the file does not place, and why
     facts: dict[str, Any] = field(default_factory=dict)
+    stored: Stored | None = None  # where frames are not the pictures as the file holds them
 
     def __len__(self) -> int:
         return self.count
@@ -52,8 +60,7 @@ class Cine:
         if index in self.pose_faults:
             facts["pose_fault"] = self.pose_faults[index]
         pose = self.poses[index] if self.poses is not None else None
-        decoded = self.decode(index)
-        picture = decoded if isinstance(decoded, Picture) else Picture(decoded)
+        picture = picture_at(self, index)
         if picture.notes:
             facts["notes"] = [*facts.get("notes", ()), *picture.notes]
         return StoredFrame(
@@ -68,6 +75,12 @@ class Cine:
         if index is None and self.count != 1:
             raise ScopeRegError(f"it holds {self.count} frames", where=str(self.path), fix=_choice(self.count))
         return self[index or 0]
+
+
+def picture_at(cine: Cine, index: int) -> Picture:
+    """A frame's grey values and what of them counts."""
+    decoded = cine.decode(index)
+    return decoded if isinstance(decoded, Picture) else Picture(decoded)
 
 
 class _NoSuchFrameError(ScopeRegError, IndexError):

@@ -16,6 +16,7 @@ from scopereg.image_fields import as_pair
 from scopereg.io.cine import Cine
 from scopereg.io.dicom.frames import read_dicom_cine
 from scopereg.io.dicom.header import says_dicom
+from scopereg.io.frame_masks import read_frame_masks
 from scopereg.io.grey import grey_values
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.overlays import Picture, Stillness, check_single, picture_of
@@ -39,9 +40,11 @@ def read_frame(
     index: int | None = None,
     region: int | None = None,
     calibration: Path | str | Matrix | None = None,
+    frame_mask: Path | str | None = None,
 ) -> StoredFrame:
     """One frame; `index` (from 0) chooses it where the file holds several. Other options as in `read_cine`."""
-    return read_cine(path, spacing_mm=spacing_mm, region=region, calibration=calibration).only(index)
+    how: dict[str, Any] = {"spacing_mm": spacing_mm, "region": region, "calibration": calibration}
+    return read_cine(path, **how, frame_mask=frame_mask).only(index)
 
 
 def read_cine(
@@ -50,15 +53,27 @@ def read_cine(
     spacing_mm: float | Sequence[float] | None = None,
     region: int | None = None,
     calibration: Path | str | Matrix | None = None,
+    frame_mask: Path | str | None = None,
 ) -> Cine:
     """All frames of a file, decoded when asked for.
 
     `spacing_mm` (one number, or x and y) is needed for pictures (PNG, JPEG, BMP, TIFF), for videos, and wherever the
     file states none; nothing is assumed. `region` chooses between several ultrasound regions of a DICOM image.
     `calibration` is for PLUS sequences (see `read_plus_cine`). Bytes become 0 to 1, colours their brightness, other
-    values stay. Frames of pictures and DICOM have a mask without overlays, where any are found (`io.overlays`).
+    values stay. Frames of pictures and DICOM have a mask without overlays, where any are found (`io.overlays`). What is
+    not 0 in a `frame_mask` (a file, or a folder of masks by name: `io.frame_masks`) counts, and nothing else.
     """
-    path = Path(path)
+    cine = _open_cine(Path(path), spacing_mm, region, calibration)
+    return cine if frame_mask is None else read_frame_masks(frame_mask).over(cine)
+
+
+def _open_cine(
+    path: Path,
+    spacing_mm: float | Sequence[float] | None,
+    region: int | None,
+    calibration: Path | str | Matrix | None,
+) -> Cine:
+    """The frames of a file of any kind, as the file has them."""
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise ScopeRegError(what, where=str(path), fix="pass the file of a frame or a cine")

@@ -84,11 +84,12 @@ def _masked(grey: Grey, found: Sequence[tuple[str, Bits]], notes: tuple[str, ...
     field = field_of_view(torch.from_numpy(grey)).numpy()
     lit = max(int(field.sum()), 1)
     shares = [(name, (bits & field).sum() / lit) for name, bits in found]
-    told = [f"{name} cover{'s' * (not name.endswith('s'))} {_percent(share)}, left out" for name, share in shares]
+    told = [f"{name} cover{'s' * (not name.endswith('s'))} {percent(share)}, left out" for name, share in shares]
     return Picture(grey, mask, (*notes, *told))
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in words, never 0%."""
     return f"{share:.0%}" if share >= 0.01 else "less than 1%"
 
 

@@ -17,7 +17,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.image_fields import as_pair
 from scopereg.images import Frame
-from scopereg.io.cine import Cine
+from scopereg.io.cine import Cine, Stored
 from scopereg.io.grey import brightness
 from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage
 from scopereg.io.plus import (
@@ -104,6 +104,11 @@ class PlusSequence:
     def images(self, rows: Sequence[int]) -> Tensor:
         """Images of some frames as uint8, or as float from 0 to 1, turned to PLUS's MF."""
         return _oriented(_grey(self.stored.images, rows, self.path), self.stored.fields, self.path)
+
+    def turned(self, drawn: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """What was drawn on a stored image, turned as the images are."""
+        turned: npt.NDArray[np.bool_] = _oriented(torch.tensor(drawn)[None], self.stored.fields, self.path)[0].numpy()
+        return turned
 
     def times_s(self) -> tuple[float, ...] | None:
         """Timestamps, if every frame has one."""
@@ -233,6 +238,7 @@ def read_plus_cine(
         faults=sequence.image_faults(),
         pose_faults=lost,
         facts=_facts(way, rigid),
+        stored=Stored((int(sequence.stored.images.shape[1]), int(sequence.stored.images.shape[2])), sequence.turned),
     )
 
 

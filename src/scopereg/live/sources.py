@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.io.cine import Cine
+from scopereg.io.frame_masks import read_frame_masks
 from scopereg.io.plus import Matrix
+from scopereg.io.stored import StoredFrame
 from scopereg.live.connection import Connection
 from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.link import Timing
@@ -71,11 +73,18 @@ class Reading:
     device: str | None = None  # name of the images to take from a scanner; by default the first that comes
     rate_hz: float | None = None  # of a replay; by default the times of the file
     loop: bool = False  # a replay begins anew
+    frame_mask: Path | None = None  # what counts of frames
 
     def open_cine(self, path: Path) -> Cine:
         from scopereg.io.frames import read_cine  # needs SimpleITK, a scanner does not
 
-        return read_cine(path, spacing_mm=self.spacing_mm, region=self.region, calibration=self.calibration)
+        how: dict[str, Any] = {"spacing_mm": self.spacing_mm, "region": self.region, "calibration": self.calibration}
+        return read_cine(path, **how, frame_mask=self.frame_mask)
+
+    def frame_of(self, message: Message) -> StoredFrame:
+        """The frame of a scanner's image."""
+        frame = frame_of(message, spacing_mm=self.spacing_mm)
+        return frame if self.frame_mask is None else read_frame_masks(self.frame_mask).over_frame(frame)
 
 
 def open_source(text: str, reading: Reading | None = None, *, timing: Timing | None = None) -> Source:
@@ -119,7 +128,7 @@ class IgtlSource:
         while (found := self._mailbox.take(max(deadline_s - time.monotonic(), 0.0))) is not None:
             number, message = found
             try:
-                frame = frame_of(message, spacing_mm=self._reading.spacing_mm)
+                frame = self._reading.frame_of(message)
             except Exception as error:  # one image must not end the stream
                 self._counters.add("bad_frames", error)
                 continue
@@ -192,7 +201,7 @@ def _folder(path: Path, reading: Reading) -> Sequence[Callable[[], Cine]]:
 
     if not path.is_dir():
         raise ScopeRegError("there is no such folder", where=str(path), fix="check the name")
-    files, _ = find_files(path, ())
+    files, _ = find_files(path, () if reading.frame_mask is None else (reading.frame_mask,))
     first_error: Exception | None = None
     for file in files:
         try:

@@ -235,7 +235,7 @@ def gather(source: Path, job: Job) -> tuple[list[Task], list[Row]]:
     files: list[Path] = [source]
     others: list[Path] = []
     if source.is_dir():
-        files, others = find_files(source, [job.folder, job.reading.volume])
+        files, others = find_files(source, [job.folder, job.reading.volume, *job.reading.masks])
     if not files:
         raise ScopeRegError("it holds no file with frames", where=str(source), fix="pass the folder with the frames")
     if others:

@@ -22,6 +22,7 @@ _FORMAT = "scopereg-inputs-1"
 _FIX = "remove it, and tell where the images are: data=FOLDER, volume=FILE"
 _SIZES = ("volume_spacing_mm", "spacing_mm")
 _NUMBERS = ("volume_index", "region")
+_FILES = ("calibration", "frame_mask")
 
 
 class Known(NamedTuple):
@@ -57,8 +58,9 @@ class Inputs(LeftOpen):
 def write_inputs(folder: Path, reading: Reading, frames: Mapping[str, Path]) -> Path:
     """Tell the volume and the frames of results in a folder."""
     told: dict[str, Any] = {each.name: getattr(reading, each.name) for each in fields(LeftOpen)}
-    if reading.calibration is not None:
-        told["calibration"] = str(reading.calibration.resolve())
+    for name in _FILES:
+        if told[name] is not None:
+            told[name] = str(told[name].resolve())
     record = {
         "format": _FORMAT,
         "volume": _told(Known.of(reading.volume)),
@@ -81,8 +83,9 @@ def read_inputs(folder: Path) -> Inputs:
     left_open |= {name: record.whole(name) for name in _NUMBERS if record.has(name)}
     if record.has("series"):
         left_open["series"] = record.text("series")
-    if record.has("calibration") and is_here(record.text("calibration")):
-        left_open["calibration"] = Path(record.text("calibration"))
+    for name in _FILES:
+        if record.has(name) and is_here(record.text(name)):
+            left_open[name] = Path(record.text(name))
     known = {name: _known(frames.record(name)) for name in frames.values}
     return Inputs(volume=_known(record.record("volume")), frames=known, **left_open)
 

@@ -37,6 +37,7 @@ class LeftOpen:
     spacing_mm: tuple[float, ...] | None = None
     region: int | None = None
     calibration: Path | None = None
+    frame_mask: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,14 @@ class Reading(LeftOpen):
 
     volume: Path
 
+    @property
+    def masks(self) -> tuple[Path, ...]:
+        """Files and folders of masks, which are no frames."""
+        return () if self.frame_mask is None else (self.frame_mask,)
+
     def open_cine(self, path: Path) -> Cine:
-        return read_cine(path, spacing_mm=self.spacing_mm, region=self.region, calibration=self.calibration)
+        how: dict[str, Any] = {"spacing_mm": self.spacing_mm, "region": self.region, "calibration": self.calibration}
+        return read_cine(path, **how, frame_mask=self.frame_mask)
 
     def open_volume(self) -> Volume:
         return read_volume(self.volume, spacing_mm=self.volume_spacing_mm, index=self.volume_index, series=self.series)

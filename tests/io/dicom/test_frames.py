@@ -40,6 +40,21 @@ def test_a_frame_is_cropped_to_its_region_and_keeps_its_place(make_dicom: Make, 
     assert frame.pose is None
 
 
+def test_a_mask_is_cropped_with_the_picture(make_dicom: Make, make_region: Make, saved: Make, tmp_path: Path) -> None:
+    """One of the whole screen and one of the picture alone are as good."""
+    path = saved(make_dicom(IMAGES, regions=[make_region(BOX)]))
+    whole = np.zeros((40, 60), np.uint8)
+    whole[12:20, 5:30] = 1
+    for name, drawn in (("whole", whole), ("part", whole[5:35, 10:50])):
+        Image.fromarray(drawn).save(tmp_path / f"{name}.png")
+        for frame in read_cine(path, frame_mask=tmp_path / f"{name}.png"):
+            assert frame.mask is not None
+            assert np.array_equal(frame.mask.numpy(), whole[5:35, 10:50] > 0)
+    Image.fromarray(whole[1:]).save(tmp_path / "other.png")
+    with pytest.raises(ScopeRegError, match="the mask has 60 x 39 pixels, the frame 40 x 30, as stored 60 x 40"):
+        read_frame(path, index=0, frame_mask=tmp_path / "other.png")
+
+
 def test_the_frames_of_a_cine_are_chosen_by_number(make_dicom: Make, make_region: Make, saved: Make) -> None:
     path = saved(make_dicom(IMAGES, regions=[make_region((0, 0, 59, 39))], FrameTime="40"))
     for index in range(3):

@@ -16,7 +16,7 @@ from pydicom.dataset import Dataset
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.image_fields import as_pair
-from scopereg.io.cine import Cine
+from scopereg.io.cine import Cine, Stored
 from scopereg.io.dicom.header import (
     SPACINGS_MM,
     identifiers,
@@ -106,6 +106,7 @@ def read_dicom_cine(
         times_s=times_s,
         poses=(pose,) if pose is not None and count == 1 else None,
         facts=facts,
+        stored=Stored((rows, columns), lambda drawn: drawn[top:bottom, left:right]),
     )
 
 
