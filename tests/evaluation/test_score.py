@@ -17,7 +17,8 @@ from scopereg.evaluation.compare import compare
 from scopereg.evaluation.results import read_many
 from scopereg.evaluation.score.posed import Counting, PosedFrame, PosedFrames, Verdict
 from scopereg.evaluation.score.reading import read_posed
-from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, NOT_LOCATED, score_poses
+from scopereg.evaluation.score.scores import score_poses
+from scopereg.evaluation.score.states import NO_POSE, NO_TRUTH, NOT_LOCATED
 from scopereg.geometry import (
     VoxelPoses,
     geodesic_error_deg,
