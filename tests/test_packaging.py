@@ -39,7 +39,7 @@ def test_the_wheel_is_pure_python_and_small_besides_its_weights(wheel: Path) -> 
     weights = [entry for entry in entries if entry.filename.endswith(".safetensors")]
     assert {Path(entry.filename).stem for entry in weights} == {"universal", "universal.fine"}
     assert max(entry.file_size for entry in weights) <= 16 * 10**6
-    assert wheel.stat().st_size - sum(entry.compress_size for entry in weights) < 2**20
+    assert wheel.stat().st_size - sum(entry.compress_size for entry in weights) < 3 * 2**19  # bytes of code
     assert [name for name in names if name.startswith("scopereg/weights/") and name.endswith(".md")] == [
         f"scopereg/weights/{name}.md" for name in shipped()
     ]

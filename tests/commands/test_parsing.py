@@ -92,7 +92,7 @@ def test_words_that_are_refused(words: str, where: str, said: str, fix: str) -> 
 
 def test_a_word_too_many_is_named() -> None:
     with pytest.raises(ScopeRegError, match="'third', which belongs to no option"):
-        parse("register", ["frame.png", "volume.nii", "third"])
+        parse("track", ["sweep.igs.mha", "volume.nii", "third"])
 
 
 def test_old_names_still_work_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:

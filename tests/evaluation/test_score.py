@@ -17,12 +17,20 @@ from scopereg.evaluation.compare import compare
 from scopereg.evaluation.results import read_many
 from scopereg.evaluation.score.posed import Counting, PosedFrame, PosedFrames, Verdict
 from scopereg.evaluation.score.reading import read_posed
-from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, NOT_LOCATED, score_poses
-from scopereg.geometry import VoxelPoses, geodesic_error_deg, mtre_mm, rotation_error_deg, translation_error_mm
+from scopereg.evaluation.score.scores import score_poses
+from scopereg.evaluation.score.states import NO_POSE, NO_TRUTH, NOT_LOCATED
+from scopereg.geometry import (
+    VoxelPoses,
+    geodesic_error_deg,
+    mtre_mm,
+    ras_from_lps,
+    rotation_error_deg,
+    translation_error_mm,
+)
 from scopereg.io.pictures import png_bytes
 from scopereg.io.placement import write_placed_frame
 from scopereg.io.plus_sequence import write_plus_sequence
-from scopereg.io.transforms import ras_from_lps, write_pose
+from scopereg.io.transforms import write_pose
 from scopereg.registration.batch import Row, Task, write_table
 from scopereg.registration.inputs import write_inputs
 from scopereg.registration.reading import Reading

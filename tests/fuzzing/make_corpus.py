@@ -190,7 +190,7 @@ def landmarks() -> None:
     put("fcsv/bad-nan", head + point.replace("1.5", "nan"))
     put("fcsv/bad-far", head + point.replace("1.5", "1e300"))
     put("fcsv/bad-twice", f"{head}{point}\n{point}\n")
-    put("fcsv/bad-quote", f'{head}{point}"\n"')
+    put("fcsv/bad-quote", f'{head}{point}"\n')
     put("fcsv/bad-none", head)
     place = {"id": "1", "label": "F-1", "position": [1, 2, 3], "positionStatus": "defined"}
     markup = {"type": "Fiducial", "coordinateSystem": "LPS", "coordinateUnits": "mm", "controlPoints": [place]}

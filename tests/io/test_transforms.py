@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from mutations import survive
 
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, sample_slice
+from scopereg.geometry import Pose, ras_from_lps, sample_slice
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.io import read_pose, write_frame, write_pose, write_volume
-from scopereg.io.transforms import Convention, ras_from_lps, stored_matrix
+from scopereg.io.transforms import Convention, stored_matrix
 
 GOLDEN = Path(__file__).parent / "golden"
 # Angles whose sines and cosines are short numbers: 90 degrees about x, then 3-4-5 about z.

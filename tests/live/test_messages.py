@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from scopereg import Frame, Pose, io
 from scopereg.errors import ScopeRegError
-from scopereg.io.transforms import ras_from_lps
+from scopereg.geometry import ras_from_lps
 from scopereg.live import messages
 from scopereg.live.messages import (
     FAILED,

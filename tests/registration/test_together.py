@@ -116,7 +116,9 @@ def test_a_bad_frame_does_not_spoil_the_others(case: Case, located: Locator) -> 
     ]
     found = located.locate_together(frames, in_body(case))
     assert max(case.error_mm(row, result.pose) for row, result in enumerate(found.frames)) < 0.7
-    assert found.counts[0] and found.counts[3] and not found.counts[2]
+    assert found.counts[0]
+    assert found.counts[3]
+    assert not found.counts[2]
     assert isinstance(found.alone[2], ScopeRegError)
     assert found.frames[2].ok is None  # its pose follows from the others, nothing of it can be judged
 
@@ -158,7 +160,7 @@ def test_places_in_other_units_are_refused(case: Case, located: Locator) -> None
     far = [pose.matrix.copy() for pose in in_body(case)]
     for row, matrix in enumerate(far):
         matrix[:3, 3] += 5000.0 * row
-    with pytest.raises(ScopeRegError, match="lie up to .* mm apart"):
+    with pytest.raises(ScopeRegError, match=r"lie up to .* mm apart"):
         located.locate_together(case.frames, far)
 
 

@@ -9,7 +9,8 @@ from html import unescape
 import pytest
 
 from scopereg.evaluation.score.posed import Verdict
-from scopereg.evaluation.score.scores import NO_POSE, NOT_LOCATED, SCORED, FrameScore, Scores
+from scopereg.evaluation.score.scores import FrameScore, Scores
+from scopereg.evaluation.score.states import NO_POSE, NOT_LOCATED, SCORED
 from scopereg.report.score_page import make_page
 
 ROWS = tuple(

@@ -11,10 +11,11 @@ from ScopeRegLiveLib.recording import Recording, turned, write_pose, write_volum
 
 from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import ras_from_lps
 from scopereg.io import read_volume
 from scopereg.io.frames import read_cine
 from scopereg.io.sweeps import read_sweep
-from scopereg.io.transforms import ras_from_lps, read_pose
+from scopereg.io.transforms import read_pose
 
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopereg.errors import ScopeRegError
-from scopereg.evaluation.score.scores import FORMAT as SCORE
-from scopereg.evaluation.score.scores import NOT_LOCATED, SCORED
+from scopereg.evaluation.score.states import FORMAT as SCORE
+from scopereg.evaluation.score.states import NOT_LOCATED, SCORED
 from scopereg.geometry import Pose, VoxelPoses, euler_deg_from_rotation
 from scopereg.io.files import sheet_text, write_text
 from scopereg.registration.prepared import Found

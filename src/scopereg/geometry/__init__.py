@@ -1,7 +1,7 @@
 """Rigid geometry: poses in millimetres for people, rotations, planes and pose errors in voxels for networks."""
 
 from scopereg.geometry.kabsch import RigidFit, polar_rotation, weighted_kabsch, weighted_kabsch_in_space
-from scopereg.geometry.pose import Pose
+from scopereg.geometry.pose import Pose, ras_from_lps
 from scopereg.geometry.pose_errors import (
     SUCCESS_MM,
     geodesic_error_deg,
@@ -57,6 +57,7 @@ __all__ = [
     "place_plane",
     "plane_points",
     "polar_rotation",
+    "ras_from_lps",
     "resample_volume",
     "rotation_error_deg",
     "rotation_from_6d",

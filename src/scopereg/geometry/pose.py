@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scopereg.io.transforms import Convention
 
 Array = npt.NDArray[np.float64]
+_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +162,12 @@ class Pose:
         )
 
     __repr__ = __str__
+
+
+def ras_from_lps(matrix: Array) -> Array:
+    """A transform between LPS spaces as one between RAS spaces, or back: both ends are turned."""
+    turned: Array = _LPS_TO_RAS @ matrix @ _LPS_TO_RAS
+    return turned
 
 
 def _as_array(value: Any, shape: tuple[int, ...], where: str) -> Array:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.geometry import Pose
+from scopereg.geometry import Pose, ras_from_lps
 from scopereg.images import Frame, Volume
 from scopereg.io.apart import Allowance, read_apart
 from scopereg.io.files import atomic_path, write_text
@@ -34,7 +34,6 @@ Convention = Literal["slicer", "itk-resample"]
 Matrix = npt.NDArray[np.float64]
 ENDINGS = (".tfm", ".h5", ".txt", ".json", ".dcm")
 JSON_FORMAT = "scopereg-pose-1"
-_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _ITK_MARK = "#Insight Transform File V1.0"
 _SAYS = re.compile(r"# scopereg: from (\w+) to (\w+) in the convention ([\w-]+)")
 _ROUND_OFF = 1e-9  # of sines and cosines; smaller numbers are zeros
@@ -143,12 +142,6 @@ def _pose_in(matrix: Matrix, path: Path, convention: Convention, source: str, ta
 def stored_matrix(pose: Pose, convention: Convention) -> Matrix:
     """The 4x4 matrix that an ITK file holds, LPS."""
     return pose.inverse().matrix if convention == "slicer" else pose.matrix
-
-
-def ras_from_lps(matrix: Matrix) -> Matrix:
-    """A transform between LPS spaces as one between RAS spaces, or back: both ends are turned."""
-    turned: Matrix = _LPS_TO_RAS @ matrix @ _LPS_TO_RAS
-    return turned
 
 
 def tfm_text(pose: Pose, convention: Convention, frame: Frame | None = None) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, NOT_LOCATED, FrameScore, Scores, Summary
+from scopereg.evaluation.score.scores import FrameScore, Scores, Summary
+from scopereg.evaluation.score.states import NO_POSE, NO_TRUTH, NOT_LOCATED
 from scopereg.evaluation.score.words import facts_of, verdicts
 from scopereg.geometry import SUCCESS_MM
 from scopereg.report.charts import box_chart, pair_chart, scatter_chart

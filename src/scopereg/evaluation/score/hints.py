@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from scopereg.geometry import SUCCESS_MM, Pose, weighted_kabsch_in_space
+from scopereg.geometry import SUCCESS_MM, Pose, ras_from_lps, weighted_kabsch_in_space
 from scopereg.geometry.pose import Array
-from scopereg.io.transforms import ras_from_lps
 from scopereg.registration.against_tracker import check_motion
 
 _EXPLAINS = 0.25  # of the median error: what another reading must come below

@@ -24,7 +24,8 @@ from scopereg.evaluation.score.posed import (
     numbered,
     target_of,
 )
-from scopereg.evaluation.score.scores import NO_TRUTH, SCORED, FrameScore, Scores, with_numbers
+from scopereg.evaluation.score.scores import FrameScore, Scores, with_numbers
+from scopereg.evaluation.score.states import NO_TRUTH, SCORED
 from scopereg.geometry import weighted_kabsch_in_space
 from scopereg.geometry.pose import Array
 from scopereg.io.landmarks import ENDINGS, Landmarks, is_landmarks, read_landmarks

@@ -18,7 +18,7 @@ from scopereg.evaluation.score.posed import (
     numbered,
     stated_origin,
 )
-from scopereg.geometry import Pose
+from scopereg.geometry import Pose, ras_from_lps
 from scopereg.images import Frame
 from scopereg.io.cine import Cine
 from scopereg.io.frame_grid import FrameGrid, read_frame_grid
@@ -27,7 +27,7 @@ from scopereg.io.metaimage import is_sequence
 from scopereg.io.plus import IMAGE, take_out_pixel_size
 from scopereg.io.plus_sequence import WORLDS, read_plus_cine
 from scopereg.io.records import SMALL, Record, read_json
-from scopereg.io.transforms import ENDINGS, JSON_FORMAT, Convention, ras_from_lps, read_matrix, read_pose
+from scopereg.io.transforms import ENDINGS, JSON_FORMAT, Convention, read_matrix, read_pose
 from scopereg.progress import counted
 from scopereg.registration.batch import read_table_results
 from scopereg.registration.inputs import Inputs, read_inputs

@@ -25,6 +25,7 @@ from scopereg.evaluation.score.posed import (
     Verdict,
     target_of,
 )
+from scopereg.evaluation.score.states import FORMAT, NO_POSE, NO_TRUTH, NOT_LOCATED, SCORED
 from scopereg.evaluation.statistics import Interval, success_rate, tail
 from scopereg.geometry import (
     SUCCESS_MM,
@@ -39,8 +40,6 @@ from scopereg.geometry.pose import Array
 from scopereg.io.files import sheet_text, write_text
 from scopereg.registration.result import POSE, YES_NO, pose_cells
 
-FORMAT = "scopereg-score-1"
-SCORED, NOT_LOCATED, NO_TRUTH, NO_POSE = "scored", "not located", "no truth", "no pose"
 _TRUE = tuple(f"true_{name}" for name in POSE)
 _ERRORS = ("error_mm", "translation_mm", "rotation_deg", "geodesic_deg")
 _TOLD = ("confidence", "expected_mm", "bound_mm")

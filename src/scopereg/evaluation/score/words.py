@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scopereg.evaluation.score.scores import NO_POSE, NO_TRUTH, Scores, Summary
+from scopereg.evaluation.score.scores import Scores, Summary
+from scopereg.evaluation.score.states import NO_POSE, NO_TRUTH
 from scopereg.geometry import SUCCESS_MM
 
 
