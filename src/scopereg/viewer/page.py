@@ -29,6 +29,7 @@ from scopereg.viewer.voxels import voxels_of
 _STATIC = files("scopereg") / "viewer" / "static"
 _IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]+) \}|\* as (?P<all>\w+)) from "\./(?P<module>\w+)\.js";\n', re.M)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
+_STYLE = re.compile(r'<link rel="stylesheet" href="static/(?P<name>\w+\.css)"(?P<rest>[^>]*)>')
 MOST_RESULTS = 500  # of a page: about 10 to 40 MB of frames
 _HEIGHT_PX = 800  # of the frame in a notebook
 
@@ -152,9 +153,11 @@ def _file_name(image: Frame | Volume | None) -> str:
 def _assemble(data: dict[str, Any]) -> str:
     """index.html with style, scripts and data inside; scripts and styles other than these are refused."""
     html = _static("index.html")
-    style, script = _static("style.css"), bundle("main")
+    html, styles = _with_styles(html)
+    script = bundle("main")
+    allowed = " ".join(f"'{_hash(style)}'" for style in styles)
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; img-src data:; style-src {allowed}; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     # Within a script element only "<" can end it; in JSON it may be written otherwise.
@@ -165,7 +168,6 @@ def _assemble(data: dict[str, Any]) -> str:
             f'<meta charset="utf-8">\n  <meta http-equiv="Content-Security-Policy" content="{policy}">'
         ),
         'href="static/icon.svg"': f'href="data:image/svg+xml;base64,{icon}"',
-        '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
         '  <script type="module" src="static/main.js"></script>\n': "",
         "</body>": (
             f'<script id="embedded" type="application/json">{embedded}</script>\n'
@@ -176,6 +178,15 @@ def _assemble(data: dict[str, Any]) -> str:
         assert html.count(old) == 1, old
         html = html.replace(old, new)
     return html
+
+
+def _with_styles(html: str) -> tuple[str, list[str]]:
+    """Style sheets inside instead of links to them, with what else their elements say; and these sheets."""
+    sheets = {found["name"]: _static(found["name"]) for found in _STYLE.finditer(html)}
+    assert sheets
+    return _STYLE.sub(lambda found: f"<style{found['rest']}>{sheets[found['name']]}</style>", html), list(
+        sheets.values()
+    )
 
 
 def bundle(name: str) -> str:

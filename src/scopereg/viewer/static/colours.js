@@ -1,5 +1,6 @@
 // Tables from grey values to colours of the screen, as 32-bit numbers in the order that ImageData has them.
 
+// Over pictures, which are dark in every theme; what stands on the page itself has the colours of theme.js.
 export const LIGHTS = { green: "#43c384", amber: "#f0b24a", red: "#ff6b5e", none: "#8b95a1" };
 export const PLANE_COLOURS = { axial: "#6cb6ff", coronal: "#c4a7ff", sagittal: "#5fd3d3" };
 
@@ -18,6 +19,12 @@ export function greyTable(low, high, table = new Uint32Array(256)) {
     table[value] = packed(grey, grey, grey);
   }
   return table;
+}
+
+// Red, green and blue from 0 to 1, of a colour such as #c4a7ff or #fff.
+export function parts(colour) {
+  const digits = colour.length < 7 ? [...colour.slice(1)].map((digit) => digit + digit).join("") : colour.slice(1);
+  return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16) / 255);
 }
 
 // From nothing over violet and orange to yellow, ever less transparent.

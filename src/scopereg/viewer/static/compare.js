@@ -4,9 +4,9 @@ import { differenceTable, greyTable, heatTable } from "./colours.js";
 import { cutNearest, cutOblique } from "./cut.js";
 import { watch } from "./gestures.js";
 import { LabelCut } from "./labels.js";
+import { drawSeams, mixInto } from "./mixing.js";
 import { lineContext, Picture } from "./picture.js";
 
-const TILES = 8; // of the chessboard along the longer side
 const SPREADS = 3; // standard deviations that make a difference of full colour, as in the reports
 
 export class Comparison {
@@ -20,6 +20,7 @@ export class Comparison {
     this.apart = picture("difference");
     this.evidence = picture("evidence");
     this.marks = ["frame", "volume"].map((name) => root.querySelector(`#${name}-marks`));
+    this.seams = root.querySelector("#mixed-marks");
     this.labelCut = new LabelCut();
     new ResizeObserver(() => page.ask("comparison")).observe(this.marks[0]);
     this.cut = new Uint8Array(0); // the volume on the pixels of the frame
@@ -30,7 +31,7 @@ export class Comparison {
 
   // A finger on the mixed picture moves the slider.
   drag({ x }) {
-    this.page.useWeight(x / this.mixed.canvas.clientWidth);
+    if (this.page.model.mix !== "checker") this.page.useWeight(x / this.mixed.canvas.clientWidth);
   }
 
   draw() {
@@ -44,6 +45,7 @@ export class Comparison {
     this.drawMarks();
     if (!placed) {
       for (const picture of [this.volume, this.mixed, this.apart]) picture.clear();
+      lineContext(this.seams);
       return;
     }
     this.volume.paint(this.cut, this.grey);
@@ -60,8 +62,11 @@ export class Comparison {
     for (const picture of [this.frame, this.volume, this.mixed, this.apart]) picture.resize(columns, rows);
     const m = update.frame.pixel_to_image;
     const wide = columns * Math.hypot(m[0], m[4], m[8]), high = rows * Math.hypot(m[1], m[5], m[9]);
-    const aspect = String(wide / high);
-    if (this.aspect !== aspect) this.root.style.setProperty("--aspect", (this.aspect = aspect));
+    const grid = `${wide} ${high}`;
+    if (this.grid === grid) return;
+    this.grid = grid;
+    this.root.style.setProperty("--aspect", String(wide / high));
+    this.page.controls.show(this.page.model); // tiles have another size
   }
 
   drawEvidence() {
@@ -92,24 +97,9 @@ export class Comparison {
   }
 
   drawMixed() {
-    const { mix, weight, update } = this.page.model;
-    const { mixture, cut } = this;
-    const { pixels, columns, rows } = update;
-    if (mix === "blend") {
-      const part = Math.round(weight * 256);
-      for (let k = 0; k < mixture.length; k++) mixture[k] = (pixels[k] * (256 - part) + cut[k] * part) >> 8;
-    } else {
-      const edge = weight * columns;
-      const tile = Math.max(columns, rows) / TILES;
-      for (let row = 0, k = 0; row < rows; row++) {
-        const odd = Math.floor(row / tile) & 1;
-        for (let column = 0; column < columns; column++, k++) {
-          const ofFrame = mix === "wipe" ? column >= edge : (Math.floor(column / tile) & 1) === odd;
-          mixture[k] = ofFrame ? pixels[k] : cut[k];
-        }
-      }
-    }
-    this.mixed.paint(mixture, this.grey);
+    mixInto(this.mixture, this.page.model, this.cut);
+    this.mixed.paint(this.mixture, this.grey);
+    drawSeams(this.seams, this.page.model);
   }
 
   // Gain is no difference: both are brought to the same mean and spread where both have a picture.

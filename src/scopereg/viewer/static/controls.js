@@ -1,5 +1,7 @@
 // Buttons, sliders and dialogues.
 
+import { tileOf } from "./mixing.js";
+
 const MIXES = ["blend", "wipe", "checker"];
 const LAYOUTS = ["space", "planes"];
 
@@ -93,6 +95,7 @@ export class Controls {
     this.onClick("help", () => this.byId("help-dialog").showModal());
     for (const mix of MIXES) this.onClick(`mix-${mix}`, () => page.useMix(mix));
     this.byId("weight").addEventListener("input", (event) => page.useWeight(event.target.value / 100));
+    this.byId("tile").addEventListener("input", (event) => page.useTile(Number(event.target.value)));
     this.byId("opacity").addEventListener("input", (event) => page.useOpacity(event.target.value / 100));
     for (const name of ["level", "width"]) {
       this.byId(name).addEventListener("input", () => {
@@ -112,12 +115,20 @@ export class Controls {
     for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);
     const percent = String(Math.round(100 * model.weight));
     if (this.byId("weight").value !== percent) this.byId("weight").value = percent;
-    this.byId("weight").disabled = model.mix === "checker";
+    this.byId("tile").value = String(model.tile);
+    const tiled = model.mix === "checker";
+    this.byId("weight-row").hidden = tiled;
+    this.byId("tile-row").hidden = this.byId("mix-key").hidden = !tiled;
     this.byId("opacity").value = Math.round(100 * model.evidenceOpacity);
     this.byId("level").value = (model.low + model.high) / 2;
     this.byId("width").value = model.high - model.low;
-    this.byId("mix-caption").textContent = { blend: "Blended", wipe: "Wiped", checker: "Chessboard" }[model.mix];
+    this.byId("mix-caption").textContent = tiled ? chessboard(model) : model.mix === "wipe" ? "Wiped" : "Blended";
   }
+}
+
+// With the size of a tile, where there is a frame.
+function chessboard({ update, tile }) {
+  return update && update.columns ? `Tiles of ${tileOf(update, tile).mm.toFixed(1)} mm` : "Chessboard";
 }
 
 function press(button, pressed) {

@@ -1,6 +1,7 @@
 // What WebGL2 needs to be told: programs, textures that are filled again and again, squares and boxes.
 
 import * as shaders from "./shaders.js";
+import { solid } from "./solid.js";
 
 const BOX = [0, 1, 1, 3, 3, 2, 2, 0, 4, 5, 5, 7, 7, 6, 6, 4, 0, 4, 1, 5, 2, 6, 3, 7]; // edges between corners
 
@@ -20,7 +21,6 @@ export class Graphics {
     this.box = corners(gl, cube, 3);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
     gl.enable(gl.DEPTH_TEST);
-    gl.clearColor(0.035, 0.043, 0.051, 1);
     this.frameSize = [0, 0];
   }
 
@@ -29,7 +29,7 @@ export class Graphics {
     if (this.voxels) gl.deleteTexture(this.voxels);
     this.voxels = texture(gl, gl.TEXTURE_3D);
     gl.texStorage3D(gl.TEXTURE_3D, 1, gl.R8, x, y, z);
-    gl.texSubImage3D(gl.TEXTURE_3D, 0, 0, 0, 0, x, y, z, gl.RED, gl.UNSIGNED_BYTE, voxels);
+    gl.texSubImage3D(gl.TEXTURE_3D, 0, 0, 0, 0, x, y, z, gl.RED, gl.UNSIGNED_BYTE, solid(voxels, [x, y, z]));
   }
 
   // New memory only where the size has changed.
@@ -42,7 +42,8 @@ export class Graphics {
       this.frameSize = [columns, rows];
     }
     gl.bindTexture(gl.TEXTURE_2D, this.picture);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, columns, rows, gl.RED, gl.UNSIGNED_BYTE, pixels);
+    const shown = solid(pixels, [columns, rows, 1]);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, columns, rows, gl.RED, gl.UNSIGNED_BYTE, shown);
   }
 
   // Draw one of the shapes with a program and its numbers.

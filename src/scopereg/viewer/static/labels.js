@@ -1,6 +1,6 @@
 // Labels that lie over the volume: which of them are shown, and how a cut through them is drawn.
 
-import { packed } from "./colours.js";
+import { packed, parts } from "./colours.js";
 
 const LINE_PX = 1.6;
 
@@ -34,7 +34,7 @@ export class Labels {
   table() {
     const table = new Uint32Array(256);
     this.entries.forEach(({ colour }, k) => {
-      if (this.shown[k]) table[k + 1] = packed(...numbers(colour), Math.round(255 * this.opacity));
+      if (this.shown[k]) table[k + 1] = packed(...parts(colour).map((part) => Math.round(255 * part)), Math.round(255 * this.opacity));
     });
     return table;
   }
@@ -124,8 +124,4 @@ function runs(count, pairAt, draw) {
     for (const label of [present >> 8, present & 255]) if (label) draw(label, from, k);
     [from, present] = [k, next];
   }
-}
-
-function numbers(colour) {
-  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }

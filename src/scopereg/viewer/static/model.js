@@ -16,6 +16,7 @@ export class Model {
   table = greyTable(0, 255);
   mix = "blend";
   weight = 0.5;
+  tile = 4; // of the chessboard: which of the sizes of mixing.js
   evidence = true;
   evidenceOpacity = 0.65;
   marching = false; // the volume itself in 3D, not its planes

@@ -9,11 +9,13 @@ import { watchKeys } from "./keys.js";
 import { Labels } from "./labels.js";
 import { Link } from "./link.js";
 import { recall, remember } from "./memory.js";
+import { TILE_COUNTS } from "./mixing.js";
 import { Model } from "./model.js";
 import { Overlays } from "./overlays.js";
 import { Panel } from "./panel.js";
 import { PlaneView } from "./plane.js";
 import { Scene } from "./scene.js";
+import { Theme } from "./theme.js";
 import { Timing } from "./timing.js";
 import { Trace } from "./trace.js";
 import { staleness, Verdict } from "./verdict.js";
@@ -40,6 +42,7 @@ export class Page {
     this.controls = new Controls(this);
     this.overlays = new Overlays(this);
     this.scene = new Scene(this.panels[3], this);
+    this.theme = new Theme(() => this.changed());
     watchKeys(this, this.controls);
     const data = embeddedData();
     this.link = data ? new Embedded(data, this) : new Link(this);
@@ -155,7 +158,7 @@ export class Page {
     const stale = staleness(this.model, this.linkStatus, performance.now());
     const { state, update } = this.model;
     const waits = stale.startsWith("No frames") && state ? state.last_fault : "";
-    const light = this.verdict.show(update, stale, waits);
+    const light = this.verdict.show(update, stale, waits, state ? state.method : "");
     if (light !== this.model.light) {
       this.model.light = light;
       this.ask("planes", "scene", "comparison");
@@ -232,6 +235,18 @@ export class Page {
     this.changed();
   }
 
+  // Which of the sizes; those beyond the ends are none.
+  useTile(tile) {
+    this.model.tile = Math.min(Math.max(tile, 0), TILE_COUNTS.length - 1);
+    this.changed();
+  }
+
+  // More of the volume, or larger tiles.
+  shiftMix(by) {
+    if (this.model.mix === "checker") this.useTile(this.model.tile + by);
+    else this.useWeight(this.model.weight + 0.05 * by);
+  }
+
   useOpacity(opacity) {
     this.model.evidenceOpacity = opacity;
     this.changed();
@@ -252,7 +267,7 @@ export class Page {
   changed() {
     this.controls.show(this.model);
     this.scene.fine = false;
-    this.ask("planes", "scene", "comparison");
+    this.ask("planes", "scene", "comparison", "trace");
   }
 
   maximise(panel) {

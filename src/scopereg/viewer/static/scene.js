@@ -2,11 +2,12 @@
 // has changed and the last picture is done; coarser where the machine is slow, fine again when all is still.
 
 import { Camera } from "./camera.js";
-import { LIGHTS, PLANE_COLOURS } from "./colours.js";
+import { parts } from "./colours.js";
 import { Graphics } from "./graphics.js";
 import { watch } from "./gestures.js";
 import { chain, cross, dot, inverse, normalised, project, scaling, subtract, translation } from "./matrix.js";
 import { sizeOf } from "./picture.js";
+import { INKS } from "./theme.js";
 import { faceLetters } from "./volume.js";
 
 const SCALES = [1, 0.75, 0.55, 0.4, 0.3, 0.22]; // of the panel's pixels
@@ -142,6 +143,7 @@ export class Scene {
     const { canvas } = this;
     if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
     gl.viewport(0, 0, wide, high);
+    gl.clearColor(...parts(INKS.space), 1);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     if (this.newFrame && model.update.columns) this.graphics.useFrame(model.update);
     this.newFrame = false;
@@ -149,7 +151,7 @@ export class Scene {
     const toClip = chain(this.camera.toClip(width / height), volume.indexToWorld);
     const size = volume.shape;
     const box = chain(translation(-0.5, -0.5, -0.5), scaling(...size));
-    this.graphics.draw(this.graphics.edges, "box", { place: box, toClip, edge: [0.3, 0.35, 0.4] });
+    this.graphics.draw(this.graphics.edges, "box", { place: box, toClip, edge: parts(INKS.box) });
     const front = model.opened && model.placed ? this.frontOf(model.placed, width / height) : [0, 0, 0, 0];
     if (model.marching) this.drawRays(toClip, box, STEPS[level], front);
     else this.drawPlanes(toClip, front);
@@ -176,13 +178,13 @@ export class Scene {
     for (const plane of volume.planes) {
       this.graphics.draw(this.graphics.plane, "square", {
         place: planePlace(plane, model.cursor, volume), toClip, size: volume.shape, range: this.range,
-        edge: numbers(PLANE_COLOURS[plane.key]), voxels: 0, front,
+        edge: parts(INKS[plane.key]), voxels: 0, front,
         hollow: placed && within(plane, placed, volume, model.cursor) ? 1 : 0,
       });
     }
     if (!placed) return;
     const place = chain(placed.pixelToIndex, translation(-0.5, -0.5, 0), scaling(update.columns, update.rows, 1));
-    this.graphics.draw(this.graphics.frame, "square", { place, toClip, edge: numbers(LIGHTS[model.light]) });
+    this.graphics.draw(this.graphics.frame, "square", { place, toClip, edge: parts(INKS[model.light]) });
   }
 
   drawRays(toClip, box, steps, front) {
@@ -199,7 +201,7 @@ export class Scene {
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     this.graphics.draw(this.graphics.march, "screen", {
-      fromClip, toFrame, range: this.range, edge: numbers(LIGHTS[model.light]), steps, placed: placed ? 1 : 0,
+      fromClip, toFrame, range: this.range, edge: parts(INKS[model.light]), steps, placed: placed ? 1 : 0,
       voxels: 0, front: carried(front, box),
     });
     gl.disable(gl.BLEND);
@@ -270,8 +272,4 @@ function within(plane, { corners, centre }, volume, cursor) {
 // The plane of `front` in the coordinates that a matrix takes to its own.
 function carried(front, m) {
   return [0, 1, 2, 3].map((column) => front.reduce((sum, value, row) => sum + value * m[4 * row + column], 0));
-}
-
-function numbers(colour) {
-  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255);
 }

@@ -1,7 +1,7 @@
 // The error over time: what is expected, the bound that 95 % stay below, and the truth where the source knows it.
 
-import { LIGHTS } from "./colours.js";
 import { lineContext } from "./picture.js";
+import { INKS } from "./theme.js";
 
 const KEPT = 500; // updates, 20 s at 25 a second
 const TOPS_MM = [2, 4, 6, 10, 20, 40, 100, 200];
@@ -46,8 +46,8 @@ export class Trace {
     const x = (k) => box.left + ((k + shift) / steps) * (box.right - box.left);
     const y = (mm) => box.bottom - (Math.min(mm, top) / top) * (box.bottom - box.top);
     this.drawBand(context, x, y);
-    this.drawLine(context, x, y, "expected", "#e6e9ed", 1.6);
-    this.drawLine(context, x, y, "truth", "#6cb6ff", 1.4);
+    this.drawLine(context, x, y, "expected", INKS.ink, 1.6);
+    this.drawLine(context, x, y, "truth", INKS.blue, 1.4);
     this.drawLights(context, x, box);
     this.drawTimes(context, box);
   }
@@ -62,7 +62,7 @@ export class Trace {
 
   // From the expected error to the bound.
   drawBand(context, x, y) {
-    context.fillStyle = "rgba(150,165,180,0.22)";
+    context.fillStyle = INKS.band;
     for (const [from, to] of runs(this.points, (p) => p.expected !== null && p.bound !== null)) {
       context.beginPath();
       for (let k = from; k < to; k++) context.lineTo(x(k), y(this.points[k].bound));
@@ -88,19 +88,19 @@ export class Trace {
     const heights = { green: 3, amber: 5, red: 7, none: 3 };
     const half = Math.max((x(1) - x(0)) / 2, 0.5);
     for (const light of Object.keys(heights)) {
-      context.fillStyle = LIGHTS[light];
+      context.fillStyle = INKS[light];
       for (const [from, to] of runs(this.points, (p) => p.light === light)) {
         const start = Math.max(x(from) - half, box.left);
         context.fillRect(start, box.bottom + 2, Math.min(x(to - 1) + half, box.right) - start, heights[light]);
       }
     }
     if (this.current === null) return;
-    context.fillStyle = "#e6e9ed";
+    context.fillStyle = INKS.ink;
     context.fillRect(x(this.current) - 1, box.top, 2, box.bottom - box.top + 9);
   }
 
   drawTimes(context, box) {
-    context.fillStyle = "#98a2ad";
+    context.fillStyle = INKS.dim;
     const [first, last] = [this.points[0], this.points[this.points.length - 1]];
     const finished = this.current !== null;
     const seconds = last.time - first.time;
@@ -142,12 +142,12 @@ function drawGrid(context, box, top) {
   context.lineWidth = 1;
   for (const share of [0, 0.5, 1]) {
     const y = Math.round(box.bottom - share * (box.bottom - box.top)) + 0.5;
-    context.strokeStyle = share ? "#232a31" : "#39424c";
+    context.strokeStyle = share ? INKS.rule : INKS.edge;
     context.beginPath();
     context.moveTo(box.left, y);
     context.lineTo(box.right, y);
     context.stroke();
-    context.fillStyle = "#98a2ad";
+    context.fillStyle = INKS.dim;
     context.fillText(String(top * share), box.left - 6, y);
   }
 }

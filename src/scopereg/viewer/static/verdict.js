@@ -12,8 +12,9 @@ export class Verdict {
     this.spoken = document.getElementById("spoken");
   }
 
-  // `stale` are words that take the place of a result which is not of now; empty where it is.
-  show(update, stale, fault = "") {
+  // `stale` are words that take the place of a result which is not of now; empty where it is. A frame that was not
+  // found has no method of its own: `method` is the one that sought it.
+  show(update, stale, fault = "", method = "") {
     const light = stale || !update ? "none" : lightOf(update);
     set(this.root.dataset, "light", light);
     this.root.classList.toggle("stale", Boolean(stale));
@@ -24,7 +25,7 @@ export class Verdict {
     this.write("bound", millimetres(update && update.bound_mm));
     this.write("confidence", share(update && update.confidence));
     this.write("truth", millimetres(update && update.error_mm));
-    this.writeLine("method", (update && update.method) ? `by ${update.method}` : "");
+    this.writeLine("method", update && (update.method || method) ? `by ${update.method || method}` : "");
     this.writeLine("hints", ((update && update.hints) || []).join("; "));
     this.writeLine("basis", update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "");
     this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
