@@ -116,7 +116,7 @@ def test_labels_are_drawn_and_switched(browser: Browser, tmp_path: Path, size: d
     volume = small_volume()
     write_page(tmp_path / "page.html", [result_of(volume)], overlays=Overlays(labels_of(volume)))
     blue, pink = (86, 180, 233), (204, 121, 167)
-    places = ("#axial .lines", "#frame-marks", "#volume-marks")
+    places = ("#axial .lines", "#frame-marks", "#there-marks")
     with new_tab(browser, viewport=size) as tab:
         tab.open((tmp_path / "page.html").as_uri())
         drawn(tab)
@@ -173,7 +173,7 @@ def test_over_a_frame_that_is_not_sure_lines_are_dashed(browser: Browser, tmp_pa
         with new_tab(browser) as tab:
             tab.open((tmp_path / "page.html").as_uri())
             drawn(tab)
-            counts.append([on_canvas(tab, place, (86, 180, 233)) for place in ("#frame-marks", "#volume-marks")])
+            counts.append([on_canvas(tab, place, (86, 180, 233)) for place in ("#frame-marks", "#there-marks")])
     (sure_frame, sure_volume), (frame, cut) = counts
     assert frame < 0.8 * sure_frame
     assert cut == sure_volume

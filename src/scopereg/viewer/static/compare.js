@@ -3,9 +3,11 @@
 import { differenceTable, greyTable, heatTable } from "./colours.js";
 import { cutNearest, cutOblique } from "./cut.js";
 import { watch } from "./gestures.js";
+import { drawDepth, drawGrid } from "./grid.js";
 import { LabelCut } from "./labels.js";
 import { drawSeams, mixInto } from "./mixing.js";
 import { lineContext, Picture } from "./picture.js";
+import { FrameSurface } from "./surfaces.js";
 
 const SPREADS = 3; // standard deviations that make a difference of full colour, as in the reports
 
@@ -19,19 +21,36 @@ export class Comparison {
     this.mixed = picture("mixed");
     this.apart = picture("difference");
     this.evidence = picture("evidence");
-    this.marks = ["frame", "volume"].map((name) => root.querySelector(`#${name}-marks`));
+    this.surfaces = ["frame", "there"].map((key) => new FrameSurface(key, root.querySelector(`#${key}-marks`), page));
+    this.depths = ["frame", "there"].map((key) => root.querySelector(`#${key}-depth`));
     this.seams = root.querySelector("#mixed-marks");
     this.labelCut = new LabelCut();
-    new ResizeObserver(() => page.ask("comparison")).observe(this.marks[0]);
+    new ResizeObserver(() => page.ask("comparison")).observe(this.surfaces[0].canvas);
     this.cut = new Uint8Array(0); // the volume on the pixels of the frame
     this.mixture = new Uint8Array(0);
     [this.grey, this.heat, this.gaps] = [greyTable(0, 255), heatTable(), differenceTable()];
     watch(this.mixed.canvas, { down: (at) => this.drag(at), drag: (at) => this.drag(at) });
+    for (const surface of this.surfaces) this.listen(surface);
   }
 
   // A finger on the mixed picture moves the slider.
   drag({ x }) {
     if (this.page.model.mix !== "checker") this.page.useWeight(x / this.mixed.canvas.clientWidth);
+  }
+
+  listen(surface) {
+    const { rulers } = this.page;
+    watch(surface.canvas, {
+      down: (at) => rulers.down(surface, at),
+      drag: (at) => rulers.move(at),
+      up: (at) => rulers.up(at),
+      cancel: () => rulers.cancel(),
+    });
+    surface.canvas.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !rulers.armed) return;
+      this.page.measure.focusOn(rulers.addAcross(surface));
+      event.stopPropagation();
+    });
   }
 
   draw() {
@@ -60,8 +79,7 @@ export class Comparison {
       this.mixture = new Uint8Array(columns * rows);
     }
     for (const picture of [this.frame, this.volume, this.mixed, this.apart]) picture.resize(columns, rows);
-    const m = update.frame.pixel_to_image;
-    const wide = columns * Math.hypot(m[0], m[4], m[8]), high = rows * Math.hypot(m[1], m[5], m[9]);
+    const { wide, high } = this.sizeMm();
     const grid = `${wide} ${high}`;
     if (this.grid === grid) return;
     this.grid = grid;
@@ -88,12 +106,34 @@ export class Comparison {
       const cut = (out) => cutNearest(labels, placed.pixelToIndex, columns, rows, out);
       this.labelCut.use(`${update.generation} ${update.number}`, labels, columns, rows, cut);
     }
-    this.marks.forEach((canvas, ofVolume) => {
-      const { context, width, height } = lineContext(canvas);
-      if (!labels) return;
+    this.surfaces.forEach((surface, ofVolume) => {
+      const { context, width, height } = lineContext(surface.canvas);
+      if (!surface.ready) return;
+      if (this.page.model.grid) this.drawGrid(context, width, height);
       const place = { left: 0, top: 0, scaleX: width / columns, scaleY: height / rows };
-      this.labelCut.draw(context, place, !ofVolume && light !== "green");
+      if (labels) this.labelCut.draw(context, place, !ofVolume && light !== "green");
+      this.page.rulers.draw(context, surface);
     });
+    this.depths.forEach((canvas, number) => this.drawDepth(canvas, this.surfaces[number]));
+  }
+
+  // From the middle of the upper edge.
+  drawGrid(context, width, height) {
+    const { wide, high } = this.sizeMm();
+    drawGrid(context, [width, height], { px: width / wide, origin: width / 2 }, { px: height / high, origin: 0 });
+  }
+
+  drawDepth(canvas, surface) {
+    if (!this.page.model.scale) return;
+    const { context, width, height } = lineContext(canvas);
+    if (surface.ready && width) drawDepth(context, [width, height], surface.canvas, this.sizeMm().high);
+  }
+
+  // Of all of its pixels.
+  sizeMm() {
+    const { columns, rows, frame } = this.page.model.update;
+    const m = frame.pixel_to_image;
+    return { wide: columns * Math.hypot(m[0], m[4], m[8]), high: rows * Math.hypot(m[1], m[5], m[9]) };
   }
 
   drawMixed() {

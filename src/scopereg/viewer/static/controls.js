@@ -1,5 +1,6 @@
 // Buttons, sliders and dialogues.
 
+import { stamp } from "./files.js";
 import { tileOf } from "./mixing.js";
 
 const MIXES = ["blend", "wipe", "checker"];
@@ -110,7 +111,8 @@ export class Controls {
 
   // What the model says, on the buttons.
   show(model) {
-    for (const name of ["follow", "evidence", "marching", "opened", "overlaid"]) press(this.byId(name), model[name]);
+    for (const name of ["follow", "evidence", "marching", "opened", "overlaid", "grid", "scale"]) press(this.byId(name), model[name]);
+    document.body.dataset.scale = model.scale ? "on" : "off";
     for (const mix of MIXES) press(this.byId(`mix-${mix}`), model.mix === mix);
     for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);
     const percent = String(Math.round(100 * model.weight));
@@ -140,11 +142,4 @@ function wireDialog(dialog) {
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog || event.target.closest(".close")) dialog.close();
   });
-}
-
-function stamp() {
-  const now = new Date();
-  const two = (value) => String(value).padStart(2, "0");
-  const day = `${now.getFullYear()}${two(now.getMonth() + 1)}${two(now.getDate())}`;
-  return `${day}-${two(now.getHours())}${two(now.getMinutes())}${two(now.getSeconds())}`;
 }

@@ -3,9 +3,9 @@
 const DOUBLE_MS = 350;
 const STILL_PX = 8; // a finger that moved less has tapped
 
-// `on` may have down({x, y, kind}), drag({dx, dy, x, y, kind}), pinch({factor, dx, dy, x, y}), double() and
-// wheel({delta, x, y, zoom}). A drag is of the kind "move" (left button, finger, pen), "pan" (middle button, or with
-// shift) or "window" (right button).
+// `on` may have down({x, y, kind, pointer}), drag({dx, dy, x, y, kind}), up({x, y}), cancel() where a second finger
+// comes, pinch({factor, dx, dy, x, y}), double() and wheel({delta, x, y, zoom}). A drag is of the kind "move" (left
+// button, finger, pen), "pan" (middle button, or with shift) or "window" (right button); `pointer` is touch or mouse.
 export function watch(element, on) {
   const hand = new Hand(element, on);
   element.addEventListener("pointerdown", (event) => hand.down(event));
@@ -33,7 +33,9 @@ class Hand {
     this.pointers.set(event.pointerId, here);
     this.kind = event.button === 2 ? "window" : event.button === 1 || event.shiftKey ? "pan" : "move";
     this.travelled = 0;
-    if (this.on.down && this.pointers.size === 1) this.on.down({ ...here, kind: this.kind });
+    const pointer = event.pointerType === "touch" ? "touch" : "mouse";
+    if (this.on.down && this.pointers.size === 1) this.on.down({ ...here, kind: this.kind, pointer });
+    if (this.on.cancel && this.pointers.size === 2) this.on.cancel();
   }
 
   move(event) {
@@ -53,7 +55,9 @@ class Hand {
   }
 
   up(event) {
-    const tapped = this.pointers.delete(event.pointerId) && event.type === "pointerup" && event.button <= 0;
+    const known = this.pointers.delete(event.pointerId);
+    if (known && this.on.up && !this.pointers.size) this.on.up(place(this.element, event));
+    const tapped = known && event.type === "pointerup" && event.button <= 0;
     if (!tapped || this.travelled > STILL_PX) return;
     const isDouble = event.timeStamp - this.lastTap < DOUBLE_MS;
     this.lastTap = isDouble ? -Infinity : event.timeStamp;

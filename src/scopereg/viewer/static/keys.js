@@ -43,8 +43,11 @@ function actionsOf(page, controls) {
     x: () => page.toggle("opened"),
     g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),
+    m: () => page.rulers.arm(!page.rulers.armed),
+    d: () => page.toggle("scale"),
+    h: () => page.toggle("grid"),
     "?": () => open("help-dialog"),
-    Escape: () => page.maximise(null),
+    Escape: () => (page.rulers.armed ? page.rulers.arm(false) : page.maximise(null)),
   };
 }
 

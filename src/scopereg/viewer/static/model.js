@@ -23,6 +23,8 @@ export class Model {
   opened = true; // in 3D nothing of the volume stands before the frame
   layout = "space"; // which view is large: 3D, or all alike
   overlaid = true; // what lies over the volume is shown
+  grid = false; // of millimetres, over planes and frame
+  scale = true; // of depth, beside the frame
   light = "none"; // what the light shows: grey for a result that is stale
 
   useVolume(volume) {

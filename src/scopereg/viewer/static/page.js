@@ -10,11 +10,14 @@ import { Labels } from "./labels.js";
 import { Link } from "./link.js";
 import { recall, remember } from "./memory.js";
 import { TILE_COUNTS } from "./mixing.js";
+import { Measure } from "./measure.js";
 import { Model } from "./model.js";
 import { Overlays } from "./overlays.js";
 import { Panel } from "./panel.js";
 import { PlaneView } from "./plane.js";
+import { Rulers } from "./rulers.js";
 import { Scene } from "./scene.js";
+import { frameKey } from "./surfaces.js";
 import { Theme } from "./theme.js";
 import { Timing } from "./timing.js";
 import { Trace } from "./trace.js";
@@ -30,6 +33,7 @@ export class Page {
     this.timing = new Timing();
     this.linkStatus = "connecting";
     this.dirty = new Set();
+    this.rulers = new Rulers(this);
     const find = (id) => document.getElementById(id);
     this.panels = ["axial", "coronal", "sagittal", "space"].map(find);
     this.planes = this.panels.slice(0, 3).map((panel, number) => new PlaneView(panel, number, this));
@@ -41,6 +45,7 @@ export class Page {
     this.panel = new Panel();
     this.controls = new Controls(this);
     this.overlays = new Overlays(this);
+    this.measure = new Measure(this);
     this.scene = new Scene(this.panels[3], this);
     this.theme = new Theme(() => this.changed());
     watchKeys(this, this.controls);
@@ -51,6 +56,11 @@ export class Page {
     setInterval(() => this.look(), LOOK_MS);
     this.useLayout(recall("layout") === "planes" ? "planes" : "space");
     this.link.open();
+  }
+
+  // Of the frame that is shown: what is measured on it is its own.
+  get frameKey() {
+    return this.model.update && frameKey(this.model.update);
   }
 
   // From the connection.
@@ -102,7 +112,9 @@ export class Page {
   }
 
   useVolume(volume) {
+    const before = this.model.volume;
     this.model.useVolume(volume);
+    if (before && JSON.stringify(before.info) !== JSON.stringify(volume.info)) this.rulers.forgetVolume();
     for (const view of this.planes) view.useVolume(volume);
     this.scene.useVolume(volume);
     this.overlays.useVolume();

@@ -3,8 +3,11 @@
 import { PLANE_COLOURS, LIGHTS } from "./colours.js";
 import { crossing, cutPlane, fromPlane, onPlane } from "./cut.js";
 import { watch } from "./gestures.js";
+import { drawGrid } from "./grid.js";
 import { LabelCut } from "./labels.js";
+import { dot, normalised } from "./matrix.js";
 import { lineContext, Picture, sizeOf } from "./picture.js";
+import { PlaneSurface } from "./surfaces.js";
 import { placeInWords } from "./volume.js";
 
 const CLOSEST = 12; // times larger than when it fits
@@ -21,6 +24,7 @@ export class PlaneView {
     this.label = panel.querySelector(".place");
     this.title = panel.querySelector(".name");
     this.values = new Uint8Array(0);
+    this.surface = new PlaneSurface(this);
     this.labelCut = new LabelCut();
     this.wheel = 0;
     this.reset();
@@ -85,8 +89,25 @@ export class PlaneView {
     const place = `matrix(${scaleX},0,0,${scaleY},${left - scaleX / 2},${top - scaleY / 2})`;
     if (this.matrix !== place) this.picture.canvas.style.transform = this.matrix = place;
     const toScreen = ([u, v]) => [left + u * scaleX, top + v * scaleY];
+    if (this.page.model.grid) this.drawGrid(context, [width, height], plane, { scaleX, scaleY, left, top });
     this.drawLabels(context, plane, layer, { left: left - scaleX / 2, top: top - scaleY / 2, scaleX, scaleY });
     this.drawCrosshair(context, width, height, toScreen(onPlane(plane, this.page.model.cursor)));
+    this.drawFrame(context, plane, layer, toScreen);
+    this.page.rulers.draw(context, this.surface);
+  }
+
+  // Lines at whole millimetres along its axes, as LPS counts them where these are a patient's.
+  drawGrid(context, size, plane, { scaleX, scaleY, left, top }) {
+    const { volume } = this.page.model;
+    const along = ({ axis, sign }, scale, start) => {
+      const px = scale / volume.spacing[axis];
+      const towards = normalised(volume.steps[axis]).map((part) => part * sign);
+      return { px, origin: start - px * dot(volume.toWorld(fromPlane(plane, 0, 0, volume.centre)), towards) };
+    };
+    drawGrid(context, size, along(plane.across, scaleX, left), along(plane.down, scaleY, top));
+  }
+
+  drawFrame(context, plane, layer, toScreen) {
     const { placed, light } = this.page.model;
     if (!placed) return;
     const corners = placed.corners.map((corner) => onPlane(plane, corner));
@@ -125,9 +146,12 @@ export class PlaneView {
 
   listen() {
     const { page } = this;
+    const { rulers } = page;
     watch(this.lines, {
-      down: ({ x, y, kind }) => kind === "move" && this.moveCursor(x, y),
-      drag: (drag) => this.drag(drag),
+      down: (at) => rulers.down(this.surface, at) || (at.kind === "move" && this.moveCursor(at.x, at.y)),
+      drag: (drag) => (rulers.held ? rulers.move(drag) : this.drag(drag)),
+      up: (at) => rulers.up(at),
+      cancel: () => rulers.cancel(),
       pinch: ({ factor, dx, dy, x, y }) => this.zoomBy(factor, x, y, dx, dy),
       wheel: ({ delta, x, y, zoom }) => (zoom ? this.zoomBy(Math.exp(-delta / 300), x, y) : this.turnWheel(delta)),
       double: () => page.maximise(this.panel),
@@ -187,10 +211,17 @@ export class PlaneView {
     if (event.key in moves) this.scrollBy(moves[event.key]);
     else if (event.key === "+" || event.key === "=") this.zoomBy(1.25);
     else if (event.key === "-") this.zoomBy(0.8);
-    else if (event.key === "Enter") this.page.maximise(this.panel);
+    else if (event.key === "Enter") this.enter();
     else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // With the ruler in hand one is placed, to be moved by keys.
+  enter() {
+    const { rulers, measure } = this.page;
+    if (rulers.armed) measure.focusOn(rulers.addAcross(this.surface));
+    else this.page.maximise(this.panel);
   }
 }
 

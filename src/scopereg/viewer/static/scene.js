@@ -7,6 +7,7 @@ import { Graphics } from "./graphics.js";
 import { watch } from "./gestures.js";
 import { chain, cross, dot, inverse, normalised, project, scaling, subtract, translation } from "./matrix.js";
 import { sizeOf } from "./picture.js";
+import { SpaceMarks } from "./space_marks.js";
 import { INKS } from "./theme.js";
 import { faceLetters } from "./volume.js";
 
@@ -29,6 +30,7 @@ export class Scene {
     this.page = page;
     this.canvas = panel.querySelector("canvas");
     this.letters = panel.querySelector(".letters");
+    this.marks = new SpaceMarks(panel.querySelector(".over"), page);
     this.camera = new Camera();
     this.coarse = 1; // which of the scales while things move
     this.finest = 0; // and which of them at best
@@ -148,7 +150,8 @@ export class Scene {
     if (this.newFrame && model.update.columns) this.graphics.useFrame(model.update);
     this.newFrame = false;
     const { volume } = model;
-    const toClip = chain(this.camera.toClip(width / height), volume.indexToWorld);
+    const fromWorld = this.camera.toClip(width / height);
+    const toClip = chain(fromWorld, volume.indexToWorld);
     const size = volume.shape;
     const box = chain(translation(-0.5, -0.5, -0.5), scaling(...size));
     this.graphics.draw(this.graphics.edges, "box", { place: box, toClip, edge: parts(INKS.box) });
@@ -156,6 +159,7 @@ export class Scene {
     if (model.marching) this.drawRays(toClip, box, STEPS[level], front);
     else this.drawPlanes(toClip, front);
     this.placeLetters(toClip, width, height);
+    this.marks.draw(fromWorld);
   }
 
   get range() {

@@ -1,0 +1,126 @@
+// What is measured, in the panel of adjustments: rulers in a list, to be moved by keys, taken away and kept as a file.
+
+import { saveText, stamp } from "./files.js";
+import { inWords, inWorld } from "./rulers.js";
+
+const STEP_MM = 0.5, LONG_STEP_MM = 5; // of an arrow key, and with shift
+const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+export class Measure {
+  constructor(page) {
+    this.page = page;
+    this.byId = (id) => document.getElementById(id);
+    this.rows = new Map(); // of the list, by ruler
+    const { rulers } = page;
+    rulers.changed = () => this.show();
+    this.byId("ruler").addEventListener("click", () => rulers.arm(!rulers.armed));
+    this.byId("rulers-clear").addEventListener("click", () => rulers.clear());
+    this.byId("rulers-save").addEventListener("click", () => this.save());
+    for (const name of ["grid", "scale"]) this.byId(name).addEventListener("click", () => page.toggle(name));
+    this.show();
+  }
+
+  show() {
+    const { rulers } = this.page;
+    this.byId("ruler").setAttribute("aria-pressed", String(rulers.armed));
+    this.byId("ruler-hint").hidden = !rulers.armed;
+    for (const id of ["rulers-clear", "rulers-save"]) this.byId(id).hidden = !rulers.all.length;
+    for (const surface of this.page.comparison ? this.page.comparison.surfaces : []) {
+      surface.canvas.tabIndex = rulers.armed ? 0 : -1;
+    }
+    for (const [ruler, row] of this.rows) {
+      if (rulers.all.includes(ruler)) continue;
+      row.root.remove();
+      this.rows.delete(ruler);
+    }
+    for (const ruler of rulers.all) {
+      const row = this.rows.get(ruler) || this.addRow(ruler);
+      const words = inWords(ruler);
+      if (row.length.textContent !== words) row.length.textContent = words;
+    }
+  }
+
+  addRow(ruler) {
+    const root = document.createElement("li");
+    const about = document.createElement("div");
+    const length = document.createElement("b");
+    const place = document.createElement("small");
+    place.textContent = place.title = ruler.words;
+    about.append(length, place);
+    root.append(about, ...[0, 1].map((end) => this.endButton(ruler, end)), this.removeButton(ruler));
+    this.byId("ruler-list").append(root);
+    const row = { root, length };
+    this.rows.set(ruler, row);
+    return row;
+  }
+
+  endButton(ruler, end) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "AB"[end];
+    button.title = "Arrows move this end by 0.5 mm, with Shift by 5 mm";
+    button.setAttribute("aria-label", `End ${"AB"[end]} of ruler ${ruler.number}; arrows move it`);
+    button.addEventListener("keydown", (event) => this.key(event, ruler, end));
+    for (const [kind, active] of [["focus", ruler], ["blur", null]]) {
+      button.addEventListener(kind, () => {
+        this.page.rulers.active = active;
+        this.page.ask("planes", "comparison");
+      });
+    }
+    return button;
+  }
+
+  removeButton(ruler) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "×";
+    button.setAttribute("aria-label", `Take ruler ${ruler.number} away`);
+    button.addEventListener("click", () => {
+      this.page.rulers.remove(ruler);
+      this.byId("ruler").focus();
+    });
+    return button;
+  }
+
+  key(event, ruler, end) {
+    const { rulers } = this.page;
+    if (event.key in STEPS) {
+      const mm = event.shiftKey ? LONG_STEP_MM : STEP_MM;
+      rulers.nudge(ruler, end, ...STEPS[event.key].map((direction) => direction * mm));
+      this.byId("measured").textContent = inWords(ruler);
+    } else if (event.key === "Delete" || event.key === "Backspace") {
+      rulers.remove(ruler);
+      this.byId("ruler").focus();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // The first end of a ruler that keys placed: they go on moving it.
+  focusOn(ruler) {
+    const row = ruler && this.rows.get(ruler);
+    if (row) row.root.querySelector("button").focus();
+  }
+
+  // As lines of 3D Slicer, in LPS mm.
+  save() {
+    const { rulers, model } = this.page;
+    const markups = rulers.all.filter(inWorld).map(lineOf);
+    const left = rulers.all.length - markups.length;
+    if (left) this.page.notice("info", `${left} of them left out: the place of their frame in the volume is not known.`);
+    if (!markups.length) return;
+    const name = model.volume ? model.volume.info.name.replace(/[^\w.-]+/g, "_") : "frame";
+    saveText(`rulers-${name}-${stamp()}.mrk.json`, JSON.stringify({ "@schema": SCHEMA, markups }, null, 2), "application/json");
+  }
+}
+
+// By which 3D Slicer knows its own kind of JSON.
+const SCHEMA =
+  "https://raw.githubusercontent.com/slicer/slicer/master/Modules/Loadable/Markups/Resources/Schema/markups-schema-v1.0.3.json#";
+
+function lineOf(ruler) {
+  const controlPoints = inWorld(ruler).map((position, end) => ({
+    id: String(end + 1), label: `ruler ${ruler.number} ${"AB"[end]}`, position, positionStatus: "defined",
+  }));
+  return { type: "Line", name: `ruler ${ruler.number}`, coordinateSystem: "LPS", coordinateUnits: "mm", controlPoints };
+}
