@@ -32,6 +32,32 @@ class Calibration(NamedTuple):
     clip: tuple[int, int, int, int] | None  # x, y, width, height of the part of the image that counts
 
 
+def configuration_bytes(path: Path | str) -> bytes:
+    """A PLUS configuration as stored, no larger than one may be."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_CONFIGURATION + 1)
+    except OSError as error:
+        raise _unreadable(error, str(path)) from None
+    if len(content) > _LARGEST_CONFIGURATION:
+        raise _unreadable("it is too large", str(path))
+    return content
+
+
+def parsed_configuration(content: bytes, where: str) -> ElementTree.Element:
+    """What it says; one that declares entities is refused."""
+    try:
+        if b"<!" in content.replace(b"<!--", b""):
+            raise ValueError("it declares entities")
+        return ElementTree.fromstring(content)
+    except (ValueError, LookupError, RecursionError, ElementTree.ParseError) as error:
+        raise _unreadable(error, where) from None
+
+
+def _unreadable(reason: object, where: str) -> ScopeRegError:
+    return ScopeRegError(f"cannot be read: {reason}", where=where, fix="pass PLUS's configuration, XML")
+
+
 def link_of(name: str) -> Link | None:
     """The two frames of reference of a transform called AToB."""
     match = _NAME.fullmatch(name)
@@ -40,14 +66,7 @@ def link_of(name: str) -> Link | None:
 
 def read_calibration(path: Path | str) -> Calibration:
     """Transforms and clip rectangle of a PLUS configuration (XML)."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_CONFIGURATION + 1)
-        if len(content) > _LARGEST_CONFIGURATION or b"<!" in content.replace(b"<!--", b""):
-            raise ValueError("it is too large, or declares entities")
-        root = ElementTree.fromstring(content)
-    except (OSError, ValueError, LookupError, RecursionError, ElementTree.ParseError) as error:
-        raise ScopeRegError(f"cannot be read: {error}", where=str(path), fix="pass PLUS's configuration, XML") from None
+    root = parsed_configuration(configuration_bytes(path), str(path))
     transforms = {
         (entry.get("From", ""), entry.get("To", "")): matrix_of(entry.get("Matrix", ""), str(path))
         for entry in root.iter("Transform")

@@ -62,21 +62,21 @@ class PlusSequence:
         """Whether the file says by itself that a pixel measures 1 mm, so that no pixel size was left out."""
         return self.stored.fields.get(PIXEL_SIZE, "").split() in (["1.0", "1.0"], ["1", "1"])
 
-    def way_to(self, world: str | Sequence[str] | None) -> list[Link] | None:
-        """The links from the image to the first of some worlds that is reached, over all transforms."""
+    def way_to(self, world: str | Sequence[str] | None, start: str = IMAGE) -> list[Link] | None:
+        """The links from the image, or another start, to the first of some worlds that is reached by transforms."""
         links = self._links()
         for goal in _worlds(world):
-            way = path_between(links, IMAGE, goal)
+            way = path_between(links, start, goal)
             if way:
                 return way
         return None
 
-    def no_way(self, world: str | Sequence[str] | None, fix: str) -> ScopeRegError:
-        """The error for a sequence whose transforms do not lead from the image to the world."""
+    def no_way(self, world: str | Sequence[str] | None, fix: str, start: str = IMAGE) -> ScopeRegError:
+        """The error for a sequence whose transforms do not lead from there to the world."""
         held = ", ".join("To".join(link) for link in self._links()) or "none"
         goal = " or ".join(_worlds(world))
         return ScopeRegError(
-            f"no transforms lead from {IMAGE} to {goal}; there are {held}", where=str(self.path), fix=fix
+            f"no transforms lead from {start} to {goal}; there are {held}", where=str(self.path), fix=fix
         )
 
     def image_faults(self) -> dict[int, str]:
@@ -99,7 +99,7 @@ class PlusSequence:
 
     def pixel_to_world(self, way: Sequence[Link], rows: Sequence[int]) -> Matrix:
         """Matrices (len(rows), 4, 4) from pixels to the world."""
-        return np.stack([chain(way, self._transforms(row)) for row in rows])
+        return np.stack([chain(way, self.transforms_of(row)) for row in rows])
 
     def images(self, rows: Sequence[int]) -> Tensor:
         """Images of some frames as uint8, or as float from 0 to 1, turned to PLUS's MF."""
@@ -127,7 +127,7 @@ class PlusSequence:
     def _given(self, link: Link) -> bool:
         return link in self.calibration.transforms or link[::-1] in self.calibration.transforms
 
-    def _transforms(self, row: int) -> dict[Link, Matrix]:
+    def transforms_of(self, row: int) -> dict[Link, Matrix]:
         """Transforms of one frame: of the calibration, which wins, of the frame, of the whole file."""
         found: dict[Link, Matrix] = {}
         places = ((self.stored.fields, str(self.path)), (self.stored.frames[row], f"{self.path}, frame {row}"))

@@ -175,26 +175,36 @@ def read_sweep(path: Path | str, calibration: Path | str | None = None) -> Track
 def read_npz_sweep(path: Path | str) -> TrackedSweep:
     """A sweep from arrays `frames` (F, H, W) uint8, `image_mm_to_world` (F, 4, 4) and `spacing_xy_mm` (2,)."""
     path = Path(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = ("frames", "image_mm_to_world", "spacing_xy_mm")
-            frames, poses, spacing = (_read_array(archive, name, path) for name in names)
-    except BROKEN_ARCHIVE as error:
+    arrays = read_npz_arrays(path, ("frames", "image_mm_to_world", "spacing_xy_mm"))
+    frames, poses, spacing = arrays.values()
+    images = checked_frames(frames, path)
+    if spacing.shape != (2,):
         raise ScopeRegError(
-            f"cannot be read: {error}",
-            where=str(path),
-            fix="pass a .npz file with frames, image_mm_to_world and spacing_xy_mm",
-        ) from None
+            f"its spacing has shape {spacing.shape}", where=str(path), fix="store spacing_xy_mm (2,): x, y"
+        )
+    return TrackedSweep(path.stem, images, tuple(spacing), poses, _mask(images, None), {"source": path.name})
+
+
+def checked_frames(frames: npt.NDArray[Any], path: Path) -> Tensor:
+    """Images of an archive; an error for what are none."""
     if frames.dtype != np.uint8:
         raise ScopeRegError(f"the frames are {frames.dtype}", where=str(path), fix="store them as uint8")
-    if spacing.shape != (2,) or frames.ndim != 3 or frames.size == 0:
+    if frames.ndim != 3 or frames.size == 0:
+        raise ScopeRegError(f"its frames have shape {frames.shape}", where=str(path), fix="store frames (F, H, W)")
+    return torch.from_numpy(frames)
+
+
+def read_npz_arrays(path: Path, names: Sequence[str], *, either: str = "") -> dict[str, npt.NDArray[Any]]:
+    """Arrays of an archive by their names; without the one called `either` nothing is read, where one is named."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if either and f"{either}.npy" not in archive.namelist():
+                return {}
+            return {name: _read_array(archive, name, path) for name in names}
+    except BROKEN_ARCHIVE as error:
         raise ScopeRegError(
-            f"its frames have shape {frames.shape}, their spacing {spacing.shape}",
-            where=str(path),
-            fix="store frames (F, H, W) and spacing_xy_mm (2,)",
-        )
-    images = torch.from_numpy(frames)
-    return TrackedSweep(path.stem, images, tuple(spacing), poses, _mask(images, None), {"source": path.name})
+            f"cannot be read: {error}", where=str(path), fix=f"pass a .npz file with {', '.join(names)}"
+        ) from None
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> npt.NDArray[Any]:

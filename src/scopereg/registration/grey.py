@@ -170,14 +170,22 @@ class GreyComparison:
 
     def normal(self, poses: VoxelPoses) -> Normal:
         """The merit, and the Gauss-Newton equations."""
+        return self._normal(poses, stretched=False)
+
+    def stretched(self, poses: VoxelPoses) -> Normal:
+        """The same with the size of pixels."""
+        return self._normal(poses, stretched=True)
+
+    def _normal(self, poses: VoxelPoses, *, stretched: bool) -> Normal:
         samples = self._sampled(poses, self.volume)
         slopes = torch.einsum("cbn,bck->kbn", samples[2:], poses.rotation)  # along the frame's axes
         x, y = self.x / self.lever, self.y / self.lever
         # A turn about an axis moves a point by the cross product with it; points of a frame have z = 0.
         turns = (slopes[2] * y, -slopes[2] * x, slopes[1] * x - slopes[0] * y)
-        found = self._moments(samples, torch.stack([samples[0], *slopes, *turns]))
+        stretches = (slopes[0] * x, slopes[1] * y) if stretched else ()
+        found = self._moments(samples, torch.stack([samples[0], *slopes, *turns, *stretches]))
         # Both images have mean 0 and length 1 over the shared pixels, and so has no change of them any part along them.
-        along = found.with_cut[:, 1:]  # (B, 6), of the change along the cut
+        along = found.with_cut[:, 1:]  # (B, 6 or 8), of the change along the cut
         matrix = found.among[:, 1:, 1:] - along.unsqueeze(2) * along.unsqueeze(1)
         slope = along * found.similarity.unsqueeze(1) - found.with_frame[:, 1:]
         return _as_probability(found.similarity, matrix, slope, self.each * found.pixels)
@@ -207,8 +215,8 @@ class GreyComparison:
 
 def _as_probability(
     similarity: Float[Tensor, "b"],
-    matrix: Float[Tensor, "b 6 6"],
-    slope: Float[Tensor, "b 6"],
+    matrix: Float[Tensor, "b k k"],
+    slope: Float[Tensor, "b k"],
     count: Float[Tensor, "b"],
 ) -> Normal:
     """What the pixels say as a probability.

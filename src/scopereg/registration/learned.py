@@ -81,7 +81,14 @@ class LearnedComparison:
 
     def normal(self, poses: VoxelPoses) -> Normal:
         """The equations of the fine stage, divided by what was compared: less of it is no merit."""
+        return self._normal(poses, stretched=False)
+
+    def stretched(self, poses: VoxelPoses) -> Normal:
+        """The same with the size of pixels."""
+        return self._normal(poses, stretched=True)
+
+    def _normal(self, poses: VoxelPoses, *, stretched: bool) -> Normal:
         found = self.stage.agreement(self.level, self.frame, self.volume, poses)
-        at = self.stage.normal(self.level, self.frame, self.volume, poses)
+        at = self.stage.normal(self.level, self.frame, self.volume, poses, stretched=stretched)
         weight = found.compared.clamp_min(1e-6)
         return Normal(-found.robust / 2, at.matrix / weight[:, None, None], at.slope / weight[:, None])

@@ -23,11 +23,14 @@ NOTHING_SHARED = -1.0  # similarity of a frame of which too little lies in the v
 
 
 class Normal(NamedTuple):
-    """The least-squares problem of one step, for each frame: three shifts, then three turns, see `geometry.steps`."""
+    """The least-squares problem of one step, for each frame: three shifts, then three turns, see `geometry.steps`.
+
+    Some tell two more numbers, see `Stretchable`.
+    """
 
     merit: Float[Tensor, "b"]  # logarithm of the probability of what is seen, but for a constant
-    matrix: Float[Tensor, "b 6 6"]
-    slope: Float[Tensor, "b 6"]  # of what falls when the merit rises
+    matrix: Float[Tensor, "b k k"]
+    slope: Float[Tensor, "b k"]  # of what falls when the merit rises
 
 
 @runtime_checkable
@@ -45,6 +48,18 @@ class Comparison(Protocol):
 
     def normal(self, poses: VoxelPoses) -> Normal:
         """The equations at poses (B, ...)."""
+        ...
+
+
+@runtime_checkable
+class Stretchable(Comparison, Protocol):
+    """A comparison that also tells how large pixels should be."""
+
+    def stretched(self, poses: VoxelPoses) -> Normal:
+        """The equations with two more: of frames that are wider and higher about their middles, by shares of the lever.
+
+        Rotations may be scaled, as frames with pixels of another size have it.
+        """
         ...
 
 
