@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from serving import NOTHING_SEARCHED, Served, next_message, next_update, replay, serve, small_volume, wait_until
+from serving import NOTHING_SEARCHED, Served, next_message, next_update, replay, serve, small_volume, unpack, wait_until
 
 from scopereg import Frame, Pose, io
 from scopereg.errors import ScopeRegError
@@ -157,8 +157,9 @@ def test_pages_are_told_of_another_depth_and_see_its_size(tmp_path: Path) -> Non
     with serve(tmp_path, source=two_depths(), paused=True) as served, served.page() as page:
         step_through(served, page, 3)
         assert next_message(page, "notice")["text"] == "depth changed: 14 x 10 of 0.8 mm, before 0.5 mm"
-        while (matrix := next_update(page)["frame"]["pixel_to_image"])[0] != 0.8:
-            assert matrix[0] == 0.5
+        packet = served.show.packet()
+        assert packet is not None
+        assert unpack(packet[1])[0]["frame"]["pixel_to_image"][0] == 0.8
 
 
 def test_a_frame_that_waited_for_its_volume_is_sought_when_it_is_ready(tmp_path: Path) -> None:
