@@ -78,3 +78,18 @@ def test_no_rate_is_said_while_there_is_none() -> None:
         line(replace(update(GOOD), rates=Rates(math.nan, 48.2, 71.9)))
     assert "frames/s" not in written.getvalue()
     assert "latency 48 ms" in written.getvalue()
+
+
+def test_what_changes_has_a_line_of_its_own() -> None:
+    """Printed by who refreshes, once each; also what came just before the end."""
+    written = io.StringIO()
+    with StatusLine(Console(file=written, width=200), lambda: "connecting") as line:
+        line(replace(update(GOOD), notice="depth changed: 6 x 4 of 1 mm, before 2 mm"))
+        line(update(GOOD))
+        assert written.getvalue() == ""
+        line.refresh()
+        line.refresh()
+        line(replace(update(GOOD), notice="another"))
+    said = written.getvalue().splitlines()
+    assert said[0] == "note    depth changed: 6 x 4 of 1 mm, before 2 mm"
+    assert [text for text in said if text.startswith("note")] == [said[0], "note    another"]

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from scopereg.io import read_cine
 from scopereg.io.cine import Cine
 from scopereg.live.loop import RATE_S, WINDOW, Loop, Pace, Update
 from scopereg.live.replay import Arrival, Replay
-from scopereg.registration.result import RegistrationError, Result
+from scopereg.registration.result import RegistrationError, Result, WaitingError
 
 
 def replay(count: int, *, rate_hz: float = 100.0, loop: bool = False) -> Replay:
@@ -184,6 +185,29 @@ def test_listeners_come_and_go(stepped: Steered) -> None:
     assert len(more) == 1
 
 
+def test_changes_of_depth_are_told_and_what_waits_is_no_failure() -> None:
+    def prepares(frame: Frame) -> Result:
+        if number_of(frame) == 3:
+            raise WaitingError("preparing the volume", where="live", fix="wait")
+        return locate(frame)
+
+    cine = Cine(Path("cine"), 2, (0.5, 0.6), lambda index: np.full((4, 6), (index + 1) / 100, np.float32))
+    other = replace(cine, spacing_mm=(1.0, 1.2), decode=lambda index: np.full((4, 6), (index + 3) / 100, np.float32))
+    updates: list[Update] = []
+    both = Replay("two", [lambda: cine, lambda: other], rate_hz=100)
+    with Loop(both, prepares, [updates.append], paused=True) as loop:
+        four = [step(loop, updates) for _ in range(4)]
+    told = "depth changed: 6 x 4 of 1 x 1.2 mm, before 0.5 x 0.6 mm"
+    assert [update.notice for update in four] == ["", "", told, ""]
+    waits = four[2].assessment
+    assert (waits.light, waits.word, waits.ok) == ("amber", "Not judged", None)
+    assert waits.reason == "not judged: preparing the volume"
+    counters = four[-1].counters
+    assert (counters["registered"], counters["waiting"], counters["changes"]) == (3, 1, 1)
+    assert "failed" not in counters
+    assert loop.last_fault == ""
+
+
 def test_a_recording_holds_frames_poses_and_failures(stepped: Steered, tmp_path: Path) -> None:
     def second_fails(frame: Frame) -> Result:
         if number_of(frame) == 3:
@@ -200,8 +224,8 @@ def test_a_recording_holds_frames_poses_and_failures(stepped: Steered, tmp_path:
         step(loop, updates)
     assert wait_until(lambda: len(recorder) == 3)
     assert list(path.parent.iterdir()) == []  # nothing on the disk before it is whole
-    assert loop.end_recording() == path
-    assert loop.end_recording() is None
+    assert loop.end_recording() == (path,)
+    assert loop.end_recording() == ()
     step(loop, updates)
     assert [file.name for file in path.parent.iterdir()] == ["recorded.igs.mha"]
     cine = read_cine(path)

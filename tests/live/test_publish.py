@@ -66,6 +66,9 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
     assert sent["Registration"].content == (1, 87, "OK", "ok: well lit (confidence 0.87)")
     assert json.loads(text_of(sent["RegistrationInfo"])) == {
         "number": 7,
+        "size": [9, 6],
+        "pixel_mm": [0.5, 0.8],
+        "notice": "",
         "ok": True,
         "confidence": 0.874,
         "expected_mm": None,

@@ -1,4 +1,4 @@
-"""What a recorder leaves out, and what it refuses before a frame is lost. Its files are tested with the loop."""
+"""What a recorder leaves out, how it goes on where sizes change, and what it refuses before a frame is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
 from scopereg.live.loop import Rates, Update
-from scopereg.live.recorder import Recorder
+from scopereg.live.recorder import MOST_FILES, Recorder
 from scopereg.registration.result import Result
 
 
@@ -20,27 +20,50 @@ def update(frame: Frame, number: int = 1) -> Update:
     return Update(number, frame, result, None, number, float(number), 0.0, 0.01, 10.0, Rates(25, 10, 12))
 
 
-def test_frames_on_another_grid_and_too_many_are_left_out(frame: Frame, tmp_path: Path) -> None:
+def test_too_many_frames_are_left_out_and_counted(frame: Frame, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "a.igs.mha", largest_bytes=3 * 54)
-    recorder(update(frame))
-    recorder(update(Frame(frame.array, spacing_mm=0.5)))
-    recorder(update(Frame(np.zeros((2, 2)), frame.spacing_mm, frame.origin_mm)))
-    for number in range(2, 6):
+    for number in range(1, 6):
         recorder(update(frame, number))
-    assert (len(recorder), recorder.left_out) == (3, 4)
-    path = recorder.finish()
-    assert path is not None
+    assert (len(recorder), recorder.left_out) == (3, 2)
+    (path,) = recorder.finish()
     assert read_cine(path).times_s == (1.0, 2.0, 3.0)
     recorder(update(frame, 7))
-    assert (len(recorder), recorder.left_out) == (3, 4)
+    assert (len(recorder), recorder.left_out) == (3, 2)
+
+
+def test_frames_of_each_size_and_spacing_have_a_file(frame: Frame, tmp_path: Path) -> None:
+    """Nothing is lost, also where the depth goes back and forth, and no file that was there is."""
+    (tmp_path / "a-2.igs.mha").write_text("of somebody else")
+    finer = Frame(frame.array, (0.4, 0.6), frame.origin_mm)
+    smaller = Frame(frame.array[:4, :7], frame.spacing_mm, frame.origin_mm)
+    recorder = Recorder(tmp_path / "a.igs.mha")
+    for number, one in enumerate((frame, finer, finer, frame, smaller, frame), 1):
+        recorder(update(one, number))
+    assert (len(recorder), recorder.left_out) == (6, 0)
+    paths = recorder.finish()
+    assert [path.name for path in paths] == ["a.igs.mha", "a-3.igs.mha", "a-4.igs.mha"]
+    assert (tmp_path / "a-2.igs.mha").read_text() == "of somebody else"
+    cines = [read_cine(path) for path in paths]
+    assert [cine.times_s for cine in cines] == [(1.0, 4.0, 6.0), (2.0, 3.0), (5.0,)]
+    assert [cine[0].shape for cine in cines] == [(6, 9), (6, 9), (4, 7)]
+    for cine, wanted in zip(cines, (frame, finer, smaller), strict=True):
+        assert cine.spacing_mm == pytest.approx(wanted.spacing_mm)
+
+
+def test_a_stream_that_never_stays_the_same_leaves_a_few_files(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "a.mha")
+    for number in range(MOST_FILES + 8):
+        recorder(update(Frame(np.full((4 + number, 5), 0.5), 0.5), number + 1))
+    assert (len(recorder), recorder.left_out) == (MOST_FILES, 8)
+    assert [path.name for path in recorder.finish()][:2] == ["a.mha", "a-2.mha"]
+    assert len(list(tmp_path.iterdir())) == MOST_FILES
 
 
 def test_values_beyond_the_grey_scale_stay_numbers(frame: Frame, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "a.mha")
     recorder(update(frame))
     recorder(update(Frame(frame.array * 3, frame.spacing_mm, frame.origin_mm)))
-    path = recorder.finish()
-    assert path is not None
+    (path,) = recorder.finish()
     first, second = read_cine(path)
     top = float(frame.array.max()) * 3  # the reader makes the largest value 1
     assert np.allclose(first.numpy() * top, frame.numpy(), atol=1e-3)
@@ -56,5 +79,5 @@ def test_bad_places_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_nothing_recorded_writes_nothing(tmp_path: Path) -> None:
-    assert Recorder(tmp_path / "a.igs.mha").finish() is None
+    assert Recorder(tmp_path / "a.igs.mha").finish() == ()
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,9 @@ import pytest
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.images import Frame
 from scopereg.registration.settings import MotionSettings, TrackSettings
-from scopereg.registration.tracker import Motion
+from scopereg.registration.tracker import Motion, contact_mm
 
 MIDDLE_MM = (30.0, 20.0)
 START = Pose.from_euler_deg((20, -35, 50), (4, -7, 11))
@@ -41,6 +42,30 @@ def test_a_change_leads_where_the_difference_says() -> None:
     other = Pose.from_euler_deg((-60, 10, 120), (40, 3, -22))
     assert motion.moved(motion.away(other)).is_close(other, mm=1e-9, deg=1e-6)
     assert motion.away(START) == pytest.approx(np.zeros(6), abs=1e-9)
+
+
+def test_a_picture_of_another_depth_lies_where_the_probe_touches() -> None:
+    """A fan in the middle of a picture: half of the depth, other pixels, another place on the screen."""
+
+    def fan(width: int, height: int, pixel_mm: float, first: tuple[int, int]) -> Frame:
+        pixels = np.zeros((height, width), np.float32)
+        left, top = first
+        pixels[top : height - 4, left : width - left] = 0.5
+        return Frame(pixels, pixel_mm, (0, 0))
+
+    deep, shallow = fan(81, 60, 1.0, (10, 5)), fan(121, 110, 0.4, (8, 20))
+    motion = followed(CHANGE / 10, 10)
+    anew = motion.seen_anew(deep, shallow, 2.0)
+    assert contact_mm(deep) == pytest.approx([40, 5, 0])
+    assert contact_mm(shallow) == pytest.approx([24, 8, 0])
+    assert anew.pose.apply(contact_mm(shallow)) == pytest.approx(motion.pose.apply(contact_mm(deep)))
+    assert anew.pose.rotation == pytest.approx(motion.pose.rotation)
+    assert anew.middle_mm == pytest.approx((24.0, 21.8))
+    assert anew.time_s == 2.0
+    assert not anew.velocity.any()
+    # In the plane it is known less surely than across it: a shift there belongs to the motion, one across does not.
+    assert anew.distance(anew.moved(np.array([15.0, 15, 0, 0, 0, 0])), 1.0) < motion.settings.gate
+    assert anew.distance(anew.moved(np.array([0, 0, 25.0, 0, 0, 0])), 1.0) > motion.settings.gate
 
 
 def test_the_middle_of_the_frame_is_what_turns() -> None:

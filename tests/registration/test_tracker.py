@@ -164,6 +164,23 @@ def test_bad_frames_are_carried_by_the_motion(sweep: Sweep, tracker: Tracker, no
     assert sweep.error_mm(10, steps[10].result.pose) < 3
 
 
+def test_a_change_of_the_picture_is_followed_through(sweep: Sweep, remembered: Memory) -> None:
+    """From the ninth frame on the picture begins elsewhere, after a while in which nothing could be located."""
+    moved_mm = 20.0
+
+    def elsewhere(frame: Frame) -> Frame:
+        return Frame(frame.array, frame.spacing_mm, (-moved_mm, 0))
+
+    tracker = _of(remembered)
+    follow(tracker, sweep.frames[:8])
+    steps = follow(tracker, [elsewhere(frame) for frame in sweep.frames[8:]], first_s=2.0)
+    assert states(steps) == ["followed"] * (COUNT - 8)
+    there = Pose.from_euler_deg((0, 0, 0), (moved_mm, 0, 0), "Image", "Image")
+    for row, step in enumerate(steps, 8):
+        away = step.result.pose.apply((0.0, 0.0, 0.0)) - (sweep.truth[row] @ there).apply((0.0, 0.0, 0.0))
+        assert float(np.linalg.norm(away)) < 5
+
+
 def test_what_stays_away_is_lost_and_found_again(sweep: Sweep, remembered: Memory, noise: list[Frame]) -> None:
     tracker = _of(remembered, patience=2)
     steps = follow(tracker, [*sweep.frames[:4], *noise[:5], *sweep.frames[9:12]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from scopereg.images import Frame, Volume, pose_from_voxels, unit_range
 from scopereg.registration import working_grid
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
-from scopereg.registration.network import NetworkMethod
+from scopereg.registration.network import NetworkMethod, PreparedNetwork
 from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.working_grid import (
     FieldOfView,
@@ -275,6 +276,41 @@ def test_a_stream_prepares_once_and_keeps_a_few_fields_of_view(monkeypatch: pyte
     assert len(prepared) == 5
     locator.locate(scene.frame)  # four are kept: this one was forgotten
     assert len(prepared) == 6
+
+
+def test_what_is_ready_is_told_and_made_without_holding_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume that is prepared for another field of view keeps nobody from locating frames of the old one."""
+    scene, model = scene_of(TABLE["coarse"]), still()
+    locator = Locator(scene.volume, model, device="cpu")
+    zoomed, huge = Frame(scene.frame.array, 0.9), Frame(scene.frame.array, 90.0)
+    assert [locator.is_ready(frame) for frame in (scene.frame, zoomed, huge)] == [False, False, True]  # it is refused
+    locator.get_ready(scene.frame)
+    assert [locator.is_ready(frame) for frame in (scene.frame, zoomed)] == [True, False]
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slowly(*given: Any, **options: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(10)
+        return prepare(*given, **options)
+
+    prepare = Registrar.prepare
+    monkeypatch.setattr(Registrar, "prepare", slowly)
+    beside = threading.Thread(target=locator.get_ready, args=(zoomed,))
+    beside.start()
+    try:
+        assert begun.wait(10)
+        assert not locator.is_ready(zoomed)
+        locator.locate(scene.frame)
+    finally:
+        goes_on.set()
+        beside.join()
+    assert locator.is_ready(zoomed)
+    network = locator.prepared
+    assert isinstance(network, PreparedNetwork)
+    for step in range(8):  # old ones are forgotten: their memory is bounded
+        locator.locate(Frame(scene.frame.array, 0.95 + 0.05 * step))
+    assert len(network._volumes._made) == 4
+    assert not locator.is_ready(scene.frame)
 
 
 def test_notes_tell_the_grid_and_how_far_the_network_looks() -> None:

@@ -136,7 +136,7 @@ def serve(
     )
     words = partial(in_flags, options=LiveOptions)
     with WebServer(show, port=0, token=token, words=words, **server) as web:
-        show.wake = web.wake
+        show.wake, show.notify = web.wake, web.tell
         loop.listen(show)
         with loop:
             yield Served(loop, show, web, token)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from serving import NOTHING_SEARCHED, Served, next_message, next_update, replay, serve, small_volume, wait_until
+from serving import NOTHING_SEARCHED, Served, next_message, next_update, replay, serve, small_volume, unpack, wait_until
 
-from scopereg import Pose, io
+from scopereg import Frame, Pose, io
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
+from scopereg.io.cine import Cine
+from scopereg.live.preparation import Preparation
+from scopereg.live.replay import Replay
 from scopereg.live.scene import Scene
 from scopereg.registration.register import TRACKER, Start
 from scopereg.viewer.live_show import recording_name, volumes_in
@@ -134,10 +138,62 @@ def test_the_frame_on_the_screen_is_sought_in_the_new_volume_too(tmp_path: Path,
             assert next_message(page, "update", generation=2)["method"] == "identity"
 
 
+def two_depths(rate_hz: float = 100.0) -> Replay:
+    """Two frames of one depth, two of another."""
+    pixels = np.random.default_rng(1).random((4, 10, 14), dtype=np.float32)
+    shallow = Cine(Path("sweep"), 2, (0.5, 0.5), lambda index: pixels[index])
+    deep = Cine(Path("sweep"), 2, (0.8, 0.8), lambda index: pixels[2 + index])
+    return Replay("sweep", [lambda: shallow, lambda: deep], rate_hz=rate_hz)
+
+
+def step_through(served: Served, page: Any, count: int) -> None:
+    """One frame after the other: none is dropped for the next."""
+    for number in range(1, count + 1):
+        say(page, do="step")
+        assert wait_until(lambda number=number: served.loop.counters()["taken"] == number)  # type: ignore[misc]
+
+
+def test_pages_are_told_of_another_depth_and_see_its_size(tmp_path: Path) -> None:
+    with serve(tmp_path, source=two_depths(), paused=True) as served, served.page() as page:
+        step_through(served, page, 3)
+        assert next_message(page, "notice")["text"] == "depth changed: 14 x 10 of 0.8 mm, before 0.5 mm"
+        packet = served.show.packet()
+        assert packet is not None
+        assert unpack(packet[1])[0]["frame"]["pixel_to_image"][0] == 0.8
+
+
+def test_a_frame_that_waited_for_its_volume_is_sought_when_it_is_ready(tmp_path: Path) -> None:
+    """While it is paused no other frame comes."""
+
+    class Slow:
+        made: ClassVar[list[float]] = []
+        gate = threading.Event()
+
+        def is_ready(self, frame: Frame) -> bool:
+            return frame.spacing_mm[0] in self.made
+
+        def get_ready(self, frame: Frame) -> None:
+            assert not self.made or self.gate.wait(20)
+            self.made.append(frame.spacing_mm[0])
+
+    scene = Scene(small_volume(), "first.nii.gz", NOTHING_SEARCHED)
+    scene.preparation = Preparation(Slow())
+    source = two_depths()
+    with serve(tmp_path, source=source, scene=scene, register=scene.register, paused=True) as served:
+        with served.page() as page:
+            step_through(served, page, 3)
+            while (update := next_update(page))["frame"]["pixel_to_image"][0] != 0.8:
+                pass
+            assert (update["light"], update["word"], update["image_to_volume"]) == ("amber", "Not judged", None)
+            assert update["reason"].startswith("not judged: preparing the volume for pictures of 14 x 10 of 0.8 mm")
+            Slow.gate.set()
+            assert next_update(page)["image_to_volume"] is not None
+        served.show.close()
+        assert served.loop.counters()["waiting"] == 1
+
+
 def test_the_true_error_is_told_where_the_frames_know_their_place(tmp_path: Path) -> None:
     """And only in the volume that they were tracked in."""
-    from scopereg.io.cine import Cine
-    from scopereg.live.replay import Replay
 
     pixels = np.random.default_rng(0).random((10, 14), dtype=np.float32)
     true = Pose.from_euler_deg((0, 0, 0), (1, 2, 3), "Image", "Reference")

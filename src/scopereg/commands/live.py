@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -46,8 +47,12 @@ _TICK_S = 0.1
 _MOST_WORKERS = 8
 _BETWEEN_LINES_S = 10.0
 _BETWEEN_LOOKS_S = 0.25
+_MOST_NOTICES = 8
 _STYLES = {"green": "bold green", "amber": "bold yellow", "red": "bold red"}
-_SHOWN = ("registered", "failed", "dropped", "bad_frames", "bad_header", "bad_body", "lost", "listener_errors")
+_SHOWN = (
+    *("registered", "failed", "waiting", "changes", "dropped"),
+    *("bad_frames", "bad_header", "bad_body", "lost", "listener_errors"),
+)
 
 
 @dataclass(frozen=True)
@@ -140,11 +145,12 @@ def _stream(options: LiveOptions, loop: Loop, scene: Scene, console: Console) ->
         if options.viewer:
             web = open_page(options, show, console)
             stack.callback(web.close)
-            show.wake = web.wake
+            show.wake, show.notify = web.wake, web.tell
         if options.record is not None:
             show.record_to(options.record)
         line = stack.enter_context(StatusLine(console, lambda: loop.source.status))
         loop.listen(line)
+        stack.callback(show.close)
         stack.callback(_end, loop, show, console)
         loop.start()
         return _wait(loop, line, stays=options.viewer and not options.exit_at_end)
@@ -174,6 +180,7 @@ def _end(loop: Loop, show: LiveShow, console: Console) -> None:
         loop.stop()
     counters = loop.counters()
     shown = {name: counters.get(name, 0) for name in ("arrived", "registered", "failed", "dropped")}
+    shown |= {name: counters[name] for name in ("waiting", "changes") if counters.get(name)}
     console.print("frames  " + ", ".join(f"{count} {name}" for name, count in shown.items()))
     if loop.last_fault:
         console.print(f"note    what went wrong last: {loop.last_fault}")
@@ -293,7 +300,9 @@ def _check(options: LiveOptions) -> None:
 class StatusLine:
     """How a stream is doing, kept up to date on a terminal, a line now and then elsewhere; a listener of the loop.
 
-    `waiting` says in words where the source stands, for while no frame comes."""
+    What changes in the stream gets a line of its own. `waiting` says in words where the source stands, for while no
+    frame comes.
+    """
 
     def __init__(self, console: Console, waiting: Callable[[], str]) -> None:
         self._console, self._waiting = console, waiting
@@ -301,6 +310,7 @@ class StatusLine:
         self._update: Update | None = None
         self._said_s = -_BETWEEN_LINES_S
         self._said = ""
+        self._notices: deque[str] = deque(maxlen=_MOST_NOTICES)
 
     def __enter__(self) -> StatusLine:
         if self._console.is_terminal:
@@ -312,6 +322,7 @@ class StatusLine:
         if self._status is not None:
             self._status.stop()
             self._status = None
+        self._tell_notices()
         line = self._line()
         if self._update is not None and line.plain != self._said:
             self._console.print(line)  # how it was in the end
@@ -319,9 +330,12 @@ class StatusLine:
     def __call__(self, update: Update) -> None:
         """Keep the newest update; nothing is written in the loop's thread."""
         self._update = update
+        if update.notice:
+            self._notices.append(update.notice)
 
     def refresh(self) -> None:
         """Say how it is, if it is time to."""
+        self._tell_notices()
         now_s = time.monotonic()
         between_s = _BETWEEN_LINES_S if self._status is None else _BETWEEN_LOOKS_S
         if now_s < self._said_s + between_s:
@@ -332,6 +346,10 @@ class StatusLine:
         elif line.plain != self._said:
             self._console.print(line)
         self._said_s, self._said = now_s, line.plain
+
+    def _tell_notices(self) -> None:
+        while self._notices:
+            self._console.print(f"note    {self._notices.popleft()}")
 
     def _line(self) -> Text:
         update = self._update

@@ -16,10 +16,11 @@ import numpy as np
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.live.exchange import Counters
+from scopereg.live.format import Changes, Format
 from scopereg.live.recorder import Recorder
 from scopereg.live.replay import Arrival
 from scopereg.live.sources import Source
-from scopereg.registration.result import Assessment, Result
+from scopereg.registration.result import Assessment, Result, WaitingError
 
 WINDOW = 250  # frames that percentiles are taken over
 RATE_S, LEAST_RATE_S = 3.0, 1.0  # seconds that frames are counted over: at most, at least
@@ -72,6 +73,12 @@ class Update:
     register_ms: float
     rates: Rates
     counters: dict[str, int] = field(default_factory=dict)
+    notice: str = ""  # what has changed since the frame before, to be told once
+
+    @property
+    def format(self) -> Format:
+        """How large the picture and its pixels are."""
+        return Format.of(self.frame)
 
     @property
     def assessment(self) -> Assessment:
@@ -110,6 +117,7 @@ class Loop:
         self._listeners = tuple(listeners)
         self._counters = Counters()
         self._pace = Pace()
+        self._changes = Changes()
         self._change = threading.Condition()
         self._paused, self._steps, self._stopped = paused, 0, False
         self._recorder: Recorder | None = None
@@ -144,8 +152,12 @@ class Loop:
         return self._paused
 
     def counters(self) -> dict[str, int]:
-        """Of the source and of the loop: `registered`, `failed`, `listener_errors`, `source_errors`."""
-        return {**self.source.counters(), **self._counters.snapshot()}
+        """Of the source and of the loop: `registered`, `failed`, `listener_errors`, `source_errors`.
+
+        Where there were any, also frames `waiting` for what they need, and `changes` of size or depth.
+        """
+        changes = {"changes": self._changes.count} if self._changes.count else {}
+        return {**self.source.counters(), **self._counters.snapshot(), **changes}
 
     @property
     def last_fault(self) -> str:
@@ -195,12 +207,12 @@ class Loop:
             self._listeners = (*self._listeners, self._recorder)
             return self._recorder
 
-    def end_recording(self) -> Path | None:
-        """Write the recording; None if there was none, or no frame came."""
+    def end_recording(self) -> tuple[Path, ...]:
+        """Write the recording: a file for each size of its frames; none if nothing was recorded, or no frame came."""
         with self._change:
             recorder, self._recorder = self._recorder, None
         if recorder is None:
-            return None
+            return ()
         self.forget(recorder)
         return recorder.finish()
 
@@ -294,7 +306,11 @@ class Loop:
         with self._turn:
             self._turn.wait_for(lambda: self._told == number - 1)
             done_s = time.perf_counter()
-            self._counters.add("registered" if error is None else "failed", error)
+            if isinstance(error, WaitingError):
+                self._counters.add("waiting")
+            else:
+                self._counters.add("registered" if error is None else "failed", error)
+            notice = self._changes.tell(Format.of(arrival.frame), done_s)
             update = Update(
                 number,
                 arrival.frame,
@@ -307,6 +323,7 @@ class Loop:
                 register_ms=register_ms,
                 rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
                 counters=self.counters(),
+                notice=notice,
             )
             self._tell(update)
             self._told = number

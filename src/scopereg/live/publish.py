@@ -6,10 +6,10 @@
 | IMAGE | Image_Volume | the frame in its place: needs no transform |
 | IMAGE | Cut_Volume | if wanted, the volume cut at that place |
 | STATUS | Registration | code 1 if the result is reliable, else 2; subcode the confidence in %; verdict |
-| STRING | RegistrationInfo | the same as JSON, with number, latency and rate |
+| STRING | RegistrationInfo | the same as JSON, with size and pixels of the frame, number, latency and rate |
 
 The subcode is 0 only where the frame is not of the volume or was not found, and -1 where nobody judged, so that a
-STATUS alone tells the light.
+STATUS alone tells the light. What has changed in the stream (`notice`) is told in both for some seconds.
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from scopereg.live.server import Server
 from scopereg.registration.result import Assessment, Result
 
 STATUS_NAME, TEXT_NAME, CUT_NAME = "Registration", "RegistrationInfo", "Cut_Volume"
+NOTICE_S = 5.0  # for which a notice is told: clients see the latest message alone
 
 
 class Publisher:
@@ -46,11 +48,15 @@ class Publisher:
         self.counters = Counters()
         self._server, self._cut = server, cut
         self._mailbox: Mailbox[Update] = Mailbox()
+        self._notice, self._notice_until_s = "", -math.inf
         self._thread = threading.Thread(target=self._run, name="scopereg-live-publisher", daemon=True)
         self._thread.start()
 
     def __call__(self, update: Update) -> None:
-        self._mailbox.put(update)
+        if update.notice:
+            self._notice, self._notice_until_s = update.notice, update.done_s + NOTICE_S
+        told = self._notice if update.done_s < self._notice_until_s else ""
+        self._mailbox.put(replace(update, notice=told))
 
     def close(self) -> None:
         """Send what is left and end the thread; the server stays."""
@@ -77,7 +83,10 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
         if cut and update.result.volume is not None:
             values = _cut(update.result, update)
             packed.append(image_message(update.frame, pose, name=CUT_NAME, values=values, time_s=update.time_s))
-    packed.append(status_message(status_of(assessment), name=STATUS_NAME, time_s=update.time_s))
+    status = status_of(assessment)
+    if update.notice:
+        status = status._replace(text=f"{status.text}; {update.notice}")
+    packed.append(status_message(status, name=STATUS_NAME, time_s=update.time_s))
     packed.append(string_message(_as_json(update, assessment), name=TEXT_NAME, time_s=update.time_s))
     return packed
 
@@ -103,9 +112,13 @@ def _cut(result: Result, update: Update) -> np.ndarray:
 
 
 def _as_json(update: Update, assessment: Assessment) -> str:
+    width_height, pixel_mm = update.format
     facts = {
         "number": update.number,
         **assessment.facts,
+        "size": list(width_height),
+        "pixel_mm": None if pixel_mm is None else [float(f"{step:.6g}") for step in pixel_mm],
+        "notice": update.notice,
         "latency_ms": round(update.latency_ms, 1),
         "frames_per_s": None if math.isnan(update.rates.frames_per_s) else round(update.rates.frames_per_s, 1),
     }

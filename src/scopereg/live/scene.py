@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, Volume
+from scopereg.live.preparation import Preparation
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import parse
 from scopereg.registration.register import Start
@@ -29,7 +30,11 @@ class Plan:
 
 
 class Scene:
-    """Finds frames in one volume; `register` is what a loop wants. Threads may share it if it `may_overlap`."""
+    """Finds frames in one volume; `register` is what a loop wants. Threads may share it if it `may_overlap`.
+
+    Where depth or size of the frames change, the volume is prepared for the new field of view beside the stream; until
+    then such frames get a WaitingError.
+    """
 
     def __init__(self, volume: Volume, name: str, plan: Plan, truth: Start | None = None) -> None:
         """`truth` tells how to get at the poses that the frames' own file gives them, where that holds here."""
@@ -37,6 +42,7 @@ class Scene:
         found = Locator(volume, plan.method, refine=plan.refine, wide=plan.wide, device=plan.device)
         self.locator = found if plan.follow else found.narrow()  # no time to look all over the volume for every frame
         self._tracker = Tracker(self.locator) if plan.follow else None
+        self.preparation = Preparation(self.locator)
 
     @property
     def method(self) -> str:
@@ -53,6 +59,7 @@ class Scene:
 
     def register(self, frame: Frame) -> Result:
         """The pose of the next frame."""
+        self.preparation.check(frame)
         return self._follow(frame) if self._tracker is not None else self.locator.locate(frame)
 
     def _follow(self, frame: Frame) -> Result:

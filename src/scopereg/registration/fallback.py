@@ -135,6 +135,12 @@ class PreparedFallback(Prepared):
         """What follows a probe has no time for other ways."""
         return self.before.narrow()
 
+    def is_ready(self, frame: Frame) -> bool:
+        return self.before.is_ready(frame)
+
+    def get_ready(self, frame: Frame) -> None:
+        self.before.get_ready(frame)
+
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         return self.before.reaches(frame, pose)
 

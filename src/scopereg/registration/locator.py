@@ -76,6 +76,21 @@ class Locator:
         """Whether a wide search could be asked for and was not."""
         return self.prepared.might_look_wider
 
+    def is_ready(self, frame: Frame) -> bool:
+        """Whether a frame is located, or refused, without anything being prepared for its field of view first."""
+        try:
+            check_content(frame)
+            _check_size(frame, self.volume)
+        except ScopeRegError:
+            return True
+        return self.prepared.is_ready(frame)
+
+    @watched()
+    def get_ready(self, frame: Frame) -> None:
+        """Prepare what frames of this field of view need, which may take seconds; from any thread."""
+        if not self.is_ready(frame):
+            self.prepared.get_ready(frame)
+
     def narrow(self) -> Locator:
         """The same, without a wide search."""
         same = copy.copy(self)

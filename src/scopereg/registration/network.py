@@ -107,6 +107,17 @@ class PreparedNetwork(Prepared):
         """The volume as it is prepared for a frame; frames of one field of view share it."""
         return self._volumes.of(frame)
 
+    def is_ready(self, frame: Frame) -> bool:
+        ready = self._volumes.there_for(frame)
+        return ready is not None and ready.is_ready(everywhere=self._looks_everywhere(ready))
+
+    def get_ready(self, frame: Frame) -> None:
+        ready = self.volume_for(frame)
+        ready.get_ready(everywhere=self._looks_everywhere(ready))
+
+    def _looks_everywhere(self, ready: PreparedVolume) -> bool:
+        return bool(self.wide) or (self.wide is None and ready.reaches_farther)
+
     def locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
         found: dict[int, Found] = {}
         prepared = [self.volume_for(frame) for frame in frames]
@@ -157,7 +168,7 @@ class PreparedNetwork(Prepared):
 
     def _from_the_middle(self, ready: PreparedVolume, frames: Sequence[Frame]) -> Sequence[Found]:
         """Around it, or all over the volume."""
-        if self.wide or (self.wide is None and ready.reaches_farther):
+        if self._looks_everywhere(ready):
             # Then it may look from anywhere at what is encoded.
             few = ready.windows.count <= _FEW and not self.search.any_angle
             encoded = self.model.decodes_again and ready.whole and few
@@ -295,6 +306,15 @@ class PreparedVolume:
         """All of the volume as the fine stage prepares it; None where the network has none."""
         return self._fine()
 
+    def is_ready(self, *, everywhere: bool) -> bool:
+        """Whether what locates a frame, `everywhere` or about the middle, is made already."""
+        return self._session.made and (self._fine.made or not everywhere)
+
+    def get_ready(self, *, everywhere: bool) -> None:
+        self._session()
+        if everywhere:
+            self._fine()
+
 
 class _Once(Generic[Made]):
     """What is made when it is first asked for, by whichever thread; it knows nobody who asks."""
@@ -308,6 +328,11 @@ class _Once(Generic[Made]):
                 self._made.append(self._make())
             return self._made[0]
 
+    @property
+    def made(self) -> bool:
+        """Whether it is there; nobody waits for it."""
+        return bool(self._made)
+
 
 def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | None) -> PreparedFine | None:
     """All of a volume as the fine stage prepares it, or did so for a session of it; None where there is no stage."""
@@ -319,12 +344,13 @@ def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | 
 class PreparedVolumes:
     """One volume, prepared for each field of view when the first frame of it comes; the latest few are kept.
 
-    A network of one voxel size needs the volume prepared only once. Threads may share it.
+    A network of one voxel size needs the volume prepared only once. Threads may share it: while one prepares the volume
+    for a new field of view, others go on with those that are there.
     """
 
     def __init__(self, model: Registrar, volume: Volume) -> None:
         self._model, self._volume = model, volume
-        self._made: OrderedDict[WorkingGrid | None, PreparedVolume] = OrderedDict()
+        self._made: OrderedDict[WorkingGrid | None, _Once[PreparedVolume]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, frame: Frame) -> PreparedVolume:
@@ -333,13 +359,27 @@ class PreparedVolumes:
 
     def of_field(self, field: FieldOfView) -> PreparedVolume:
         """The volume for frames of a field of view."""
-        sizes = self._model.sizes
-        key = None if sizes is None else WorkingGrid.choose(field, self._volume, sizes)
-        with self._lock:  # a thread that comes second waits for what the first prepares
+        key = self._key(field)
+        with self._lock:
             if key not in self._made:
-                gridded = on_grid(self._model, self._volume, field)
-                self._made[key] = PreparedVolume(self._model, gridded)
+                self._made[key] = _Once(partial(_prepared, self._model, self._volume, field))
+            once = self._made[key]
             self._made.move_to_end(key)
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back
-            return self._made[key]
+        return once()  # a thread that comes second waits for what the first prepares
+
+    def there_for(self, frame: Frame) -> PreparedVolume | None:
+        """The same, if it is there already."""
+        key = self._key(FieldOfView.of(frame))
+        with self._lock:
+            once = self._made.get(key)
+        return once() if once is not None and once.made else None
+
+    def _key(self, field: FieldOfView) -> WorkingGrid | None:
+        sizes = self._model.sizes
+        return None if sizes is None else WorkingGrid.choose(field, self._volume, sizes)
+
+
+def _prepared(model: Registrar, volume: Volume, field: FieldOfView) -> PreparedVolume:
+    return PreparedVolume(model, on_grid(model, volume, field))

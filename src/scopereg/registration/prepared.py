@@ -41,6 +41,14 @@ class Prepared(ABC):
     def locate(self, frames: Sequence[Frame], starts: Sequence[Pose | None]) -> list[Found]:
         """A result for each frame, or the error that tells why there is none. A start may be None."""
 
+    def is_ready(self, frame: Frame) -> bool:
+        """Whether frames of this field of view are located without anything being prepared for them first."""
+        return True
+
+    def get_ready(self, frame: Frame) -> None:
+        """Prepare what frames of this field of view need, which may take seconds; from any thread."""
+        return
+
     def narrow(self) -> Prepared:
         """The same without a wide search."""
         return self

@@ -256,6 +256,12 @@ class PreparedRefinement(Prepared):
         same.before, same.might_look_wider = wider, False
         return same
 
+    def is_ready(self, frame: Frame) -> bool:
+        return self.before.is_ready(frame)
+
+    def get_ready(self, frame: Frame) -> None:
+        self.before.get_ready(frame)
+
     def reaches(self, frame: Frame, pose: Pose) -> bool:
         return self.before.reaches(frame, pose)
 

@@ -42,6 +42,10 @@ class RegistrationError(ScopeRegError):
     start: Pose | None = None  # where a classical search began: an evaluation counts the frame as left there
 
 
+class WaitingError(RegistrationError):
+    """A frame of which nobody can say anything yet, such as while the volume is prepared for another depth."""
+
+
 @dataclass(frozen=True)
 class Result:
     """The pose found for one frame, by which method, in what time."""
@@ -219,6 +223,8 @@ class Assessment(NamedTuple):
     @classmethod
     def of(cls, result: Result | None, error: ScopeRegError | None = None) -> Assessment:
         """That of a result, or of the error in its place; where nothing was found, nothing is ok."""
+        if isinstance(error, WaitingError):
+            return cls("amber", SILENT, None, None, None, None, NOT_JUDGED + _line(error.what), (), "", "", None)
         if result is None:
             reason = _line(error.what) if error is not None else "no result"
             return cls("red", NOT_FOUND, False, None, None, None, reason, (), "", "", None)

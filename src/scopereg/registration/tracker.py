@@ -19,6 +19,7 @@ from scopereg.registration.settings import MotionSettings, TrackSettings
 
 Array = npt.NDArray[np.float64]
 State = Literal["found", "followed", "carried", "lost"]
+_WITHIN_MM, _ACROSS_MM = 10.0, 4.0  # errors of where a new picture lies about the old one: in its plane, and out of it
 
 
 class Tracked(NamedTuple):
@@ -36,7 +37,8 @@ class Tracker:
 
     Far from the middle of the volume, where a network finds nothing by itself, it also begins where the motion puts the
     frame. With refinement each frame is also refined from there. The most similar of these poses counts. A locator that
-    looks widely does so as long as there is no motion.
+    looks widely does so as long as there is no motion. Where depth, size or spacing of the pictures change, the motion
+    goes on from rest: the place that the probe touches stays where it was.
     """
 
     def __init__(self, locator: Locator, settings: TrackSettings | None = None) -> None:
@@ -53,6 +55,7 @@ class Tracker:
         self._motion: Motion | None = None
         self._other: Motion | None = None  # what poses away from the motion would make of it
         self._agreeing = self._missed = 0
+        self._latest: Frame | None = None  # that the motion is of
 
     def follow(self, frame: Frame, time_s: float) -> Tracked:
         """The pose of the next frame. Times must rise.
@@ -66,6 +69,7 @@ class Tracker:
                 fix="pass frames in the order of their times, or reset() between sweeps",
             )
         self._time_s = time_s
+        self._see_anew(frame, time_s)
         try:
             alone: Result | None = (self.locator if self._motion is None else self._near).locate(frame)
         except ScopeRegError as error:
@@ -86,9 +90,18 @@ class Tracker:
             return self._begin(best, alone, frame, time_s)
         return self._carry(alone, frame, time_s, "away from the motion so far" if known else best.reason)
 
+    def _see_anew(self, frame: Frame, time_s: float) -> None:
+        """Where the picture is another one than before, the motion is that of the new one."""
+        before, self._latest = self._latest, frame
+        if self._motion is None or before is None or same_grid(before, frame):
+            return
+        self._motion = self._motion.seen_anew(before, frame, time_s)
+        self._other, self._agreeing, self._missed = None, 0, 0
+
     def _begin(self, result: Result, alone: Result, frame: Frame, time_s: float) -> Tracked:
         """A new motion, unless the frame is none of the volume's."""
         self._forget()
+        self._latest = frame
         if not _counts(result):
             return Tracked(result, "lost", alone, time_s)
         self._motion = self._started(result, frame, time_s)
@@ -191,6 +204,19 @@ class Motion:
         spread = np.r_[np.full(6, error_mm), np.full(6, settings.first_velocity_mm_s)]
         return cls(time_s, pose, middle_mm, np.zeros(6), np.diag(spread**2), settings)
 
+    def seen_anew(self, before: Frame, now: Frame, time_s: float) -> Motion:
+        """At rest, of a picture with another depth or size: where the probe touches, the frame lies as it did.
+
+        How the new picture lies about that place is known less surely, most of all within its plane.
+        """
+        shift = self.pose.rotation @ (contact_mm(before) - contact_mm(now))
+        pose = Pose(self.pose.rotation, self.pose.translation_mm + shift, self.pose.source, self.pose.target)
+        x, y, _ = now.centre_mm
+        spread = np.r_[np.full(2, _WITHIN_MM), np.full(4, _ACROSS_MM), np.full(6, self.settings.first_velocity_mm_s)]
+        covariance = np.diag(spread**2)
+        covariance[:6, :6] += self.covariance[:6, :6]
+        return Motion(time_s, pose, (float(x), float(y)), np.zeros(6), covariance, self.settings)
+
     def predicted(self, time_s: float) -> Motion:
         """Where it is at a later time if it goes on as it went."""
         step = time_s - self.time_s
@@ -247,3 +273,18 @@ class Motion:
 
     def _spread(self, error_mm: float) -> Array:
         return self.covariance[:6, :6] + np.eye(6) * error_mm**2
+
+
+def same_grid(one: Frame, other: Frame) -> bool:
+    """Whether the pixels of two frames lie at the same places."""
+    return (one.shape, one.spacing_mm, one.origin_mm) == (other.shape, other.spacing_mm, other.origin_mm)
+
+
+def contact_mm(frame: Frame) -> Array:
+    """Where the probe touches, in the frame's own mm: in the middle of the upper edge of what is seen."""
+    rows, columns = (frame.seen.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
+    width, _ = frame.size
+    across = (columns[0] + columns[-1]) / 2 if columns else (width - 1) / 2
+    down = rows[0] if rows else 0
+    place = np.asarray(frame.origin_mm) + np.array([across, down]) * frame.spacing_mm
+    return np.append(place, 0.0)

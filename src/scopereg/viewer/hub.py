@@ -103,6 +103,13 @@ class Hub:
             with suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(changed.set)
 
+    def tell(self, notice: str) -> None:
+        """A notice for all pages; callable from any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(self.notice, notice)
+
     async def run(self) -> None:
         """Watch state and pictures until cancelled."""
         self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()

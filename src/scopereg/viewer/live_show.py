@@ -18,6 +18,7 @@ from scopereg.io.volumes import read_foreign
 from scopereg.live.exchange import Counters
 from scopereg.live.loop import Loop, Update
 from scopereg.live.scene import Scene
+from scopereg.registration.result import WaitingError
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.packets import base_state, live_facts, packet_of
 from scopereg.viewer.voxels import Voxels, voxels_of
@@ -68,6 +69,7 @@ class LiveShow:
     ) -> None:
         self.counters = Counters()
         self.wake: Callable[[], None] = lambda: None  # called when there is something new
+        self.notify: Callable[[str], None] = lambda _: None  # called with what every page is to be told
         self._loop, self._rooms, self._source = loop, rooms, source
         self._make_scene, self._more_counters = make_scene, more_counters
         # Of another volume nobody said that they lie in its space too.
@@ -79,11 +81,14 @@ class LiveShow:
         self._recording: Any = None
         self._recorded: tuple[str, ...] = ()
         self._listed: tuple[float, tuple[str, ...]] = (-_LISTED_S, ())
+        self._await(scene)
 
     def __call__(self, update: Update) -> None:
         """Keep the newest update; what is made of it is made when a page wants it."""
         self._latest = (1 if self._latest is None else self._latest[0] + 1), update
         self.wake()
+        if update.notice:
+            self.notify(update.notice)
 
     @property
     def largest_upload(self) -> int:
@@ -156,11 +161,13 @@ class LiveShow:
         recording, self._recording = self._recording, None
         if recording is None:
             raise ScopeRegError("nothing is being recorded", where="record", fix="start a recording first")
-        path = self._loop.end_recording()
-        if path is None:
+        paths = self._loop.end_recording()
+        if not paths:
             return "no frame came: nothing was written"
-        self._recorded = (*self._recorded, path.name)
-        return f"{path.name}: {len(recording)} frames"
+        names = [path.name for path in paths]
+        self._recorded = (*self._recorded, *names)
+        left_out = f", {recording.left_out} left out" if recording.left_out else ""
+        return f"{', '.join(names)}: {len(recording)} frames{left_out}"
 
     def load(self, path: Path, name: str) -> None:
         """Prepare another volume beside the loop, then let the loop work in it. One at a time."""
@@ -170,6 +177,8 @@ class LiveShow:
             )
         try:
             scene = self._make_scene(read_brought(path), name)
+            if self._latest is not None:  # no frame shall have to wait for it
+                scene.locator.get_ready(self._latest[1].frame)
             voxels = voxels_of(scene.volume, name, self._shown[0].voxels.generation + 1)
         except ScopeRegError as error:
             # Temporary names mean nothing to the person who chose the file.
@@ -183,14 +192,31 @@ class LiveShow:
             self._preparing.release()
         self._shown = (_Shown(scene, voxels), self._shown[0])
         self._loop.use(scene.register)
+        self._await(scene)
         self._look_again(scene)
         self.wake()
+
+    def close(self) -> None:
+        """End what is prepared beside the loop."""
+        for shown in self._shown:
+            shown.scene.preparation.close()
+
+    def _await(self, scene: Scene) -> None:
+        """Look again at the frame on the screen once the volume is prepared for it, where no other frame comes."""
+
+        def look_again() -> None:
+            latest = self._latest
+            waits = latest is not None and isinstance(latest[1].error, WaitingError)
+            if waits and self._shown[0].scene is scene:
+                self._look_again(scene)
+
+        scene.preparation.done = look_again
 
     def _look_again(self, scene: Scene) -> None:
         """Find the frame on the screen in another volume too, where no other frame comes by itself."""
         if self._latest is None or not (self._loop.paused or self._loop.finished):
             return
-        update = self._latest[1]
+        update = replace(self._latest[1], notice="")
         try:
             self(replace(update, result=scene.register(update.frame), error=None))
         except ScopeRegError as error:

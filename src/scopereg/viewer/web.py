@@ -109,6 +109,10 @@ class WebServer:
         """There is something new to show; any thread may say so, and none waits."""
         self.site.hub.wake()
 
+    def tell(self, notice: str) -> None:
+        """Tell all pages something; any thread may, and none waits."""
+        self.site.hub.tell(notice)
+
     def close(self) -> None:
         """Let all pages go and end the thread."""
         self._server.should_exit = True
