@@ -45,10 +45,11 @@ class Shown:
         return f"Shown({self.path})" if self.path else f"Shown({len(self.html) / 1e6:.1f} MB)"
 
     def _repr_html_(self) -> str:
-        # Its scripts run in a frame of their own that can reach neither the notebook nor the network.
+        # Its scripts run in a frame of their own that can reach neither the notebook nor the network;
+        # they may offer files that they made, which a person takes or not.
         return (
-            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.html)}" title="scopereg" width="100%" '
-            f'height="{_HEIGHT_PX}" frameborder="0" allowfullscreen></iframe>'
+            f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{escape(self.html)}" title="scopereg" '
+            f'width="100%" height="{_HEIGHT_PX}" frameborder="0" allowfullscreen></iframe>'
         )
 
 

@@ -93,6 +93,7 @@ export class Controls {
     this.onClick("opened", () => page.toggle("opened"));
     for (const layout of LAYOUTS) this.onClick(`layout-${layout}`, () => page.useLayout(layout));
     this.onClick("reset", () => page.reset());
+    this.onClick("snapshot", () => page.snapshot());
     this.onClick("help", () => this.byId("help-dialog").showModal());
     for (const mix of MIXES) this.onClick(`mix-${mix}`, () => page.useMix(mix));
     this.byId("weight").addEventListener("input", (event) => page.useWeight(event.target.value / 100));

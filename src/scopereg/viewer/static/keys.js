@@ -43,6 +43,7 @@ function actionsOf(page, controls) {
     x: () => page.toggle("opened"),
     g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),
+    s: () => page.snapshot(),
     m: () => page.rulers.arm(!page.rulers.armed),
     d: () => page.toggle("scale"),
     h: () => page.toggle("grid"),

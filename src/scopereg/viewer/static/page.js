@@ -17,6 +17,7 @@ import { Panel } from "./panel.js";
 import { PlaneView } from "./plane.js";
 import { Rulers } from "./rulers.js";
 import { Scene } from "./scene.js";
+import { snapshot } from "./snapshot.js";
 import { frameKey } from "./surfaces.js";
 import { Theme } from "./theme.js";
 import { Timing } from "./timing.js";
@@ -212,6 +213,14 @@ export class Page {
       await this.link.upload(file);
     } catch (error) {
       this.notice("error", `${file.name} was not taken: ${error.message}`);
+    }
+  }
+
+  async snapshot() {
+    try {
+      await snapshot(this);
+    } catch (error) {
+      this.notice("error", `No picture was kept: ${error.message}`);
     }
   }
 

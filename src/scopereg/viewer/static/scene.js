@@ -136,6 +136,11 @@ export class Scene {
     this.page.ask("scene");
   }
 
+  // In full, at once, for who copies the canvas before the page goes on.
+  drawNow() {
+    if (this.graphics && this.page.model.volume && sizeOf(this.canvas)[0]) this.render(0);
+  }
+
   render(level) {
     const { gl } = this.graphics;
     const { model } = this.page;

@@ -9,6 +9,7 @@ export class Verdict {
     for (const name of ["word", "reason", "expected", "bound", "confidence", "truth", "hints", "basis", "method"]) {
       this.parts[name] = root.querySelector(`#verdict-${name}`);
     }
+    this.shown = { light: "none", word: "", reason: "" };
     this.spoken = document.getElementById("spoken");
   }
 
@@ -29,6 +30,7 @@ export class Verdict {
     this.writeLine("hints", ((update && update.hints) || []).join("; "));
     this.writeLine("basis", update && update.calibrated_on ? `calibrated on ${update.calibrated_on}` : "");
     this.parts.truth.parentElement.hidden = !update || update.error_mm === null || update.error_mm === undefined;
+    this.shown = { light, word, reason: this.parts.reason.textContent };
     this.speak(light, stale ? word.replace(/\d+ s/, "some seconds") : word);
     return light;
   }
