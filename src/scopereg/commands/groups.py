@@ -23,6 +23,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "what files leave open": ("voxel_mm", "volume_index", "series", "region", "calibration", "world"),
         "how the motion is weighed": (*_MOTION, "network_error_mm", "refined_error_mm"),
     },
+    "compound": {
+        "used most": ("output", "voxel_mm", "bridge_mm", "calibration", "poses", "pixel_mm"),
+        "what counts": ("mode", "clip", "every"),
+        "what files leave open": ("reference", "poses_origin", "region"),
+        "what is written": ("mask", "report"),
+    },
     "live": {
         "used most": ("source", "method", "refine", "follow", "wide", "pixel_mm", "rate", "record", "port", "device"),
         "what files leave open": ("voxel_mm", "volume_index", "series", "region", "calibration", "world", "image"),

@@ -14,7 +14,7 @@ from rich.console import Console
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.output import tell
 from scopereg.commands.reading import print_notes, sizes_mm
-from scopereg.commands.shared import Folder, OneWay, PixelSize, Positional
+from scopereg.commands.shared import Folder, OneWay, OriginName, PixelSize, Positional
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
 from scopereg.options import arg
@@ -28,10 +28,6 @@ _MOST_NAMED = 5  # of the worst frames, one line each
 _COUNTING = ("origin", "direction", "space", "unit")
 _ARGUMENT = re.compile(rf"\b({'|'.join(_COUNTING)})=([\w-]*)")
 
-OriginName = Annotated[
-    Literal["first-pixel", "centre"] | None,
-    arg(help="Where its frames' millimetres begin; asked for where the file does not say."),
-]
 DirectionName = Annotated[
     Literal["ImageToVolume", "VolumeToImage"] | None,
     arg(help="What its transforms of other programs hold; by default .tfm and .h5 VolumeToImage, .txt ImageToVolume."),

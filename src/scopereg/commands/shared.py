@@ -93,6 +93,11 @@ WithPublished = Annotated[
     bool, arg(help="Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol.")
 ]
 
+OriginName = Annotated[
+    Literal["first-pixel", "centre"] | None,
+    arg(help="Where its frames' millimetres begin; asked for where the file does not say."),
+]
+
 # A model to begin with; `base` and `start` in Python, where a start is a pose elsewhere.
 BaseModel = Annotated[
     str,

@@ -41,6 +41,11 @@ VERBS = {
         "follow a probe through the frames of a sequence",
         "scopereg track sweep.igs.mha volume.nii.gz --refine -o out/track",
     ),
+    "compound": Verb(
+        "compound:CompoundOptions",
+        "make a volume of tracked sweeps, and tell how well their poses hold",
+        "scopereg compound sweep.igs.mha --calibration plus.xml -o volume.nii.gz",
+    ),
     "live": Verb(
         "live:LiveOptions",
         "register frames as they come; browser, 3D Slicer",

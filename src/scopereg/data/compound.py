@@ -8,9 +8,8 @@ still empty is 0 and not `filled`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +22,15 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Volume
 from scopereg.io.sweeps import WORLD, TrackedSweep
+from scopereg.ops.bridges import bridged_along_z
+from scopereg.ops.splat import plain_splat
 
 SHAPE = (64, 128, 128)
 BRIDGE_MM = 12.0
 _BLOCK = 0.5  # voxels: side of the blocks that frames are averaged over
 _SOLID = 0.5  # frames' worth of image in a voxel that needs no bridge
-_THIN = 0.05  # and the least that still counts as an image
-_MAX_VOXELS = 2**28
+THIN = 0.05  # and the least that still counts as an image
+MAX_VOXELS = 2**28
 _BATCH = 16  # frames averaged at once
 
 
@@ -47,7 +48,9 @@ class CompoundedVolume:
         return Pose(self.volume.direction, self.volume.centre_mm, "Volume", self.volume.frame_of_reference)
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
+    """Isotropic voxels in the world."""
+
     shape: tuple[int, int, int]  # D, H, W
     spacing_mm: float
     axes: npt.NDArray[np.float64]  # columns are x, y, z in the world
@@ -60,6 +63,19 @@ class _Grid(NamedTuple):
             self.centre_mm - self.axes @ (np.array(self.shape[::-1]) - 1) * self.spacing_mm / 2
         )
         return place
+
+    def part(self, low: tuple[int, int, int], high: tuple[int, int, int]) -> Grid:
+        """The voxels from `low` to before `high`, both as z, y, x."""
+        depth, height, width = (b - a for a, b in zip(low, high, strict=True))
+        middle = (np.array(low) + np.array(high) - 1)[::-1] / 2 - (np.array(self.shape[::-1]) - 1) / 2
+        return Grid(
+            (depth, height, width), self.spacing_mm, self.axes, self.centre_mm + self.axes @ middle * self.spacing_mm
+        )
+
+    def place_in(self, whole: Grid) -> tuple[int, int, int]:
+        """Voxel (z, y, x) of the whole in which this part of it begins."""
+        x, y, z = np.rint((self.first_mm - whole.first_mm) @ whole.axes / whole.spacing_mm).astype(int)
+        return int(z), int(y), int(x)
 
 
 def compound(
@@ -80,11 +96,11 @@ def compound(
     rows = sweep.checked_rows(range(len(sweep)) if rows is None else rows, "compound(rows)")
     if not 0 <= bridge_mm < float("inf"):
         raise ScopeRegError(f"bridge_mm is {bridge_mm}", where="compound(bridge_mm)", fix="pass mm, 0 for no bridges")
-    grid = _grid_of(sweep, shape, spacing_mm)
+    grid = grid_of([sweep], shape, spacing_mm)
     sums, weights = _splat(sweep, rows, grid)
     values = sums / weights.clamp_min(1e-6)
-    values, bridged = _bridge(values, weights >= _SOLID, int(bridge_mm / grid.spacing_mm))
-    filled = bridged | (weights >= _THIN)
+    values, bridged, _ = bridged_along_z(values, weights >= _SOLID, int(bridge_mm / grid.spacing_mm))
+    filled = bridged | (weights >= THIN)
     volume = Volume(
         (values * filled).clamp(0, 1),
         spacing_mm=grid.spacing_mm,
@@ -99,13 +115,9 @@ def compound(
     return CompoundedVolume(volume, filled, facts)
 
 
-def _grid_of(sweep: TrackedSweep, shape: tuple[int, int, int] | None, spacing_mm: float | None) -> _Grid:
+def grid_of(sweeps: Sequence[TrackedSweep], shape: tuple[int, int, int] | None, spacing_mm: float | None) -> Grid:
     """The grid along the mean frame, around all that was seen."""
-    axes = _mean_axes(sweep.image_to_world[:, :3, :3])
-    edge = _outline_mm(sweep.seen, sweep.spacing_mm)  # (N, 2)
-    corners = np.einsum("fij,nj->fni", sweep.image_to_world[:, :3, :2], edge) + sweep.image_to_world[:, None, :3, 3]
-    along = corners.reshape(-1, 3) @ axes
-    low, high = along.min(0), along.max(0)
+    axes, low, high = box_of(sweeps)
     if shape is not None and (len(shape) != 3 or min(shape) < 2):
         raise ScopeRegError(f"the shape is {shape}", where="compound(shape)", fix="pass (D, H, W), each at least 2")
     if spacing_mm is None:
@@ -119,13 +131,31 @@ def _grid_of(sweep: TrackedSweep, shape: tuple[int, int, int] | None, spacing_mm
             f"the spacing is {spacing_mm}", where="compound(spacing_mm)", fix="pass a positive number of mm"
         )
     width, height, depth = shape[::-1] if shape else (int(n) + 2 for n in (high - low) / spacing_mm)
-    if width * height * depth > _MAX_VOXELS:
+    if width * height * depth > MAX_VOXELS:
         raise ScopeRegError(
             f"{spacing_mm:g} mm gives {depth} x {height} x {width} voxels",
             where="compound(spacing_mm)",
             fix="choose a coarser spacing",
         )
-    return _Grid((depth, height, width), spacing_mm, axes, axes @ (low + high) / 2)
+    return Grid((depth, height, width), spacing_mm, axes, axes @ (low + high) / 2)
+
+
+def box_of(
+    sweeps: Sequence[TrackedSweep],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Axes of the mean frame (columns), and the least and the greatest place along them that was seen, in mm."""
+    axes = _mean_axes(np.concatenate([sweep.image_to_world[:, :3, :3] for sweep in sweeps]))
+    along = np.concatenate([corners_mm(sweep) for sweep in sweeps]).reshape(-1, 3) @ axes
+    return axes, along.min(0), along.max(0)
+
+
+def corners_mm(sweep: TrackedSweep) -> npt.NDArray[np.float64]:
+    """World places (F, N, 3) of the outline of what each frame saw."""
+    edge = _outline_mm(sweep.seen, sweep.spacing_mm)  # (N, 2)
+    corners: npt.NDArray[np.float64] = (
+        np.einsum("fij,nj->fni", sweep.image_to_world[:, :3, :2], edge) + sweep.image_to_world[:, None, :3, 3]
+    )
+    return corners
 
 
 def _mean_axes(rotations: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -147,28 +177,41 @@ def _outline_mm(seen: Tensor, spacing_mm: tuple[float, float]) -> npt.NDArray[np
     return outline
 
 
-def _splat(sweep: TrackedSweep, rows: Sequence[int], grid: _Grid) -> tuple[Tensor, Tensor]:
+def _splat(sweep: TrackedSweep, rows: Sequence[int], grid: Grid) -> tuple[Tensor, Tensor]:
     """Sums of grey values and of weights (D, H, W); a plane of image through a voxel's centre weighs 1."""
+    padded = tuple(n + 2 for n in grid.shape)  # a border that takes what falls beside the grid
+    sums, weights = torch.zeros(2, int(np.prod(padded)))
+    for points, values, _ in blocks_of(sweep, rows, grid):
+        plain_splat(sums, weights, points, values, padded)
+    weight = block_weight(sweep, grid)
+    sums, weights = ((total * weight).reshape(padded)[1:-1, 1:-1, 1:-1].contiguous() for total in (sums, weights))
+    return sums, weights
+
+
+def blocks_of(sweep: TrackedSweep, rows: Sequence[int], grid: Grid) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Frames averaged over blocks, some at a time: places (3, N) in voxels as x, y, z, values (N,), and of how many."""
     width_mm, height_mm = sweep.spacing_mm
     size = (_block_size(height_mm, grid), _block_size(width_mm, grid))
     cover, keep, x_mm, y_mm = _blocks(sweep.seen, size, sweep.spacing_mm)
-    padded = tuple(n + 2 for n in grid.shape)  # a border that takes what falls beside the grid
-    sums, weights = torch.zeros(2, int(np.prod(padded)))
     world_to_voxel = grid.axes.T / grid.spacing_mm
     # Several frames at a time: on a busy machine threads wait for each other after every step.
-    for part in (rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)):
+    for part in (list(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)):
         matrices = sweep.image_to_world[part]
         starts = torch.from_numpy((matrices[:, :3, 3] - grid.first_mm) @ world_to_voxel.T).float()
         along = torch.from_numpy(world_to_voxel @ matrices[:, :3, :2]).float()[:, :, None]  # (B, 3, 1, 2)
         points = x_mm * along[..., 0] + (y_mm * along[..., 1] + starts[..., None])  # (B, 3, N)
         values = F.avg_pool2d(sweep.values(part) * sweep.seen, size) / cover
-        _add(sums, weights, points.transpose(0, 1).flatten(1), values[:, keep].flatten(), padded)
-    weight = size[0] * size[1] * width_mm * height_mm / grid.spacing_mm**2
-    sums, weights = ((total * weight).reshape(padded)[1:-1, 1:-1, 1:-1].contiguous() for total in (sums, weights))
-    return sums, weights
+        yield points.transpose(0, 1).flatten(1), values[:, keep].flatten(), len(part)
 
 
-def _block_size(pixel_mm: float, grid: _Grid) -> int:
+def block_weight(sweep: TrackedSweep, grid: Grid) -> float:
+    """What a block counts: a plane of image through a voxel's centre weighs 1."""
+    width_mm, height_mm = sweep.spacing_mm
+    size = _block_size(height_mm, grid) * _block_size(width_mm, grid)
+    return size * width_mm * height_mm / grid.spacing_mm**2
+
+
+def _block_size(pixel_mm: float, grid: Grid) -> int:
     return max(1, round(_BLOCK * grid.spacing_mm / pixel_mm))
 
 
@@ -184,37 +227,3 @@ def _blocks(
         )
     y, x = (index.float() * n + (n - 1) / 2 for index, n in zip(keep.nonzero().T, size, strict=True))
     return cover.clamp_min(1e-6), keep, x * spacing_mm[0], y * spacing_mm[1]
-
-
-def _add(sums: Tensor, weights: Tensor, points: Tensor, values: Tensor, padded: tuple[int, ...]) -> None:
-    """Share values (N,) at voxel positions (3, N) out among the eight voxels around each, in place."""
-    base = points.floor()
-    sizes = torch.tensor(padded[::-1], dtype=torch.float32)[:, None] - 2
-    inside = ((base >= -1) & (base < sizes)).all(0)
-    if not bool(inside.all()):
-        base, points, values = base[:, inside], points[:, inside], values[inside]
-    shares = points - base
-    x, y, z = base.long() + 1
-    first = (z * padded[1] + y) * padded[2] + x
-    for dz, dy, dx in product((0, 1), repeat=3):
-        share = _near(shares[0], dx) * _near(shares[1], dy) * _near(shares[2], dz)
-        index = first + ((dz * padded[1] + dy) * padded[2] + dx)
-        sums.index_add_(0, index, share * values)
-        weights.index_add_(0, index, share)
-
-
-def _near(fraction: Tensor, step: int) -> Tensor:
-    return fraction if step else 1 - fraction
-
-
-def _bridge(values: Tensor, solid: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Values with holes of at most `most` voxels between two solid ones of a z line filled, and which those are."""
-    depth = len(values)
-    index = torch.arange(depth)[:, None, None].expand_as(values)
-    before = torch.where(solid, index, -1).cummax(0).values
-    after = torch.where(solid, index, depth).flip(0).cummin(0).values.flip(0)
-    gap = after - before
-    holes = ~solid & (before >= 0) & (after < depth) & (gap <= most + 1)
-    start, end = values.gather(0, before.clamp_min(0)), values.gather(0, after.clamp_max(depth - 1))
-    share = (index - before) / gap.clamp_min(1)
-    return torch.where(holes, start + share * (end - start), values), holes

@@ -45,6 +45,7 @@ class TrackedSweep:
     image_to_world: npt.NDArray[np.float64]  # (F, 4, 4)
     mask: Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    numbers: tuple[int, ...] | None = None  # of the frames in their file, where some of it are left out
 
     def __post_init__(self) -> None:
         where = f"TrackedSweep({self.name})"
@@ -80,6 +81,10 @@ class TrackedSweep:
         images = self.images[list(rows)]
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
+    def number(self, row: int) -> int:
+        """What a frame is called in its file."""
+        return row if self.numbers is None else self.numbers[row]
+
     def frame(self, row: int) -> Frame:
         """One frame in its own mm, counted from the top-left pixel."""
         return Frame(self.values([row])[0], spacing_mm=self.spacing_mm, origin_mm=(0, 0))
@@ -91,7 +96,12 @@ class TrackedSweep:
     def subset(self, rows: Sequence[int]) -> TrackedSweep:
         """The sweep of some of the frames, in the order given."""
         rows = self.checked_rows(rows, "TrackedSweep.subset(rows)")
-        return replace(self, images=self.images[rows], image_to_world=self.image_to_world[rows])
+        return replace(
+            self,
+            images=self.images[rows],
+            image_to_world=self.image_to_world[rows],
+            numbers=tuple(map(self.number, rows)),
+        )
 
     def checked_rows(self, rows: Sequence[int], where: str) -> list[int]:
         """The rows as a list; an error if there are none, or one is not of this sweep."""
@@ -270,6 +280,7 @@ def read_plus_sequence(
             "calibration_skew": round(rigid.skew, 4),
             "calibration_moved_mm": round(rigid.moved_mm, 3),
         },
+        numbers=tuple(good),
     )
 
 

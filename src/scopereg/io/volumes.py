@@ -71,7 +71,7 @@ def _read_image_volume(
         raise ScopeRegError(
             "it is a sequence of frames, not a volume",
             where=str(path),
-            fix="reconstruct a volume from it (scopereg data, or PLUS), or read it frame by frame",
+            fix="make a volume of it (scopereg compound), or read it frame by frame",
         )
     header, array = read_with_header(path, detached=detached)
     return _volume(header, _at_one_time(array, index, path), path, given)
@@ -149,6 +149,12 @@ def _at_one_time(array: npt.NDArray[Any], index: int | None, path: Path) -> npt.
 def write_volume(volume: Volume, path: Path | str) -> Path:
     """Write the voxels as float32 with spacing, origin and direction; the format follows the file's ending."""
     return write_image(_on_grid(volume.array, volume), path)
+
+
+def write_grey(volume: Volume, path: Path | str, filled: torch.Tensor) -> Path:
+    """Write grey values from 0 to 1 as bytes; voxels that are filled are 1 or more, all others 0."""
+    grey = (volume.array.detach().cpu() * 255).round_().clamp_(1, 255).to(torch.uint8)
+    return write_image(_on_grid(grey.mul_(filled), volume), path)
 
 
 def write_labels(volume: Volume, path: Path | str) -> Path:

@@ -173,7 +173,7 @@ def open_recording(
     _check_rate(rate)
     if not source.exists():
         raise ScopeRegError("there is no such file or folder", where=str(source), fix="check the name")
-    files = _in_order(find_files(source, left_out)[0]) if source.is_dir() else [source]
+    files = in_order(find_files(source, left_out)[0]) if source.is_dir() else [source]
     if not files:
         raise ScopeRegError("it holds no file with frames", where=str(source), fix="pass the folder with the frames")
     cine = reading.open_cine(files[0]) if len(files) == 1 else None
@@ -181,7 +181,7 @@ def open_recording(
     return Recording(source, reading, cine, tuple(files), times, clock)
 
 
-def _in_order(files: Sequence[Path]) -> list[Path]:
+def in_order(files: Sequence[Path]) -> list[Path]:
     """By name, numbers in it as numbers: frame 10 comes after frame 9."""
 
     def key(path: Path) -> list[tuple[int, str]]:

@@ -1,0 +1,1 @@
+"""Volumes from tracked sweeps, told how they were made and how well the poses of their frames hold."""
