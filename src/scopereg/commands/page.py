@@ -42,9 +42,13 @@ def open_page(options: PageOptions, show: Show, console: Console) -> WebServer:
 def read_overlays(options: OverlayOptions) -> Overlays:
     """What lies over the volume, from files."""
     from scopereg.io.labels import read_labels
+    from scopereg.io.landmarks import read_landmarks
     from scopereg.viewer.overlays import Overlays
 
-    return Overlays(None if options.labels is None else read_labels(options.labels))
+    return Overlays(
+        None if options.labels is None else read_labels(options.labels),
+        None if options.landmarks is None else read_landmarks(options.landmarks),
+    )
 
 
 def print_overlay_notes(console: Console, show: Show) -> None:

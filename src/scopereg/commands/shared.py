@@ -197,3 +197,5 @@ class OverlayOptions:
 
     labels: Path | None = None
     """Label map in the space of the volume (NIfTI, NRRD, MHA; names and colours of a .seg.nrrd), drawn over it."""
+    landmarks: Path | None = None
+    """Landmarks in the space of the volume (.fcsv, .mrk.json of 3D Slicer), drawn with their names."""

@@ -1,4 +1,4 @@
-"""Overlays: labels that lie over a volume, as a page gets them beside its voxels."""
+"""Overlays: labels and landmarks that lie over a volume, as a page gets them beside its voxels."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from scopereg.errors import ScopeRegError
 from scopereg.images import Volume
 from scopereg.io.formats import NO_PLACE
 from scopereg.io.labels import LabelMap
+from scopereg.io.landmarks import Landmarks
 from scopereg.io.stored import StoredVolume
 from scopereg.viewer.voxels import Overlay, Voxels, world_matrix
 
 _FAST = 1  # of gzip
+MOST_LANDMARKS = 300  # of a page
+_FEW = 5  # names of landmarks in a note
 _WORTH_A_WORD = 0.01  # share of labelled voxels beyond the volume
 
 
@@ -24,12 +28,16 @@ class Overlays:
     """What was made in the space of one volume, to be shown over it."""
 
     labels: LabelMap | None = None
+    landmarks: Landmarks | None = None
 
     def over(self, volume: Volume, voxels: Voxels) -> Voxels:
         """A volume as a page gets it, with these over it; an error where they cannot be of that volume."""
-        if self.labels is None:
-            return voxels
-        return replace(voxels, overlay=_overlay(self.labels, volume, voxels))
+        overlay = None
+        if self.labels is not None:
+            overlay = _labelled(self.labels, volume, voxels)
+        if self.landmarks is not None:
+            overlay = _marked(overlay or Overlay(), self.landmarks, volume)
+        return replace(voxels, overlay=overlay)
 
 
 NOTHING_OVER = Overlays()
@@ -46,9 +54,8 @@ def same_space(a: Volume, b: Volume) -> bool:
     return a.shape == b.shape and places[0] == places[1] and np.allclose(world_matrix(a), world_matrix(b))
 
 
-def _overlay(labels: LabelMap, volume: Volume, voxels: Voxels) -> Overlay:
-    facts: list[str] = volume.facts.get("notes", []) if isinstance(volume, StoredVolume) else []
-    if not labels.states_place or any(NO_PLACE in note for note in facts):
+def _labelled(labels: LabelMap, volume: Volume, voxels: Voxels) -> Overlay:
+    if not labels.states_place or _is_placeless(volume):
         labels.check_grid(volume.shape, world_matrix(volume))
     laid = labels.on_grid(voxels.shape[::-1], voxels.index_to_world)
     shares = np.bincount(laid.voxels.ravel(), minlength=len(labels.labels) + 1)[1:]
@@ -59,4 +66,43 @@ def _overlay(labels: LabelMap, volume: Volume, voxels: Voxels) -> Overlay:
     notes = []
     if laid.outside > _WORTH_A_WORD:
         notes.append(f"{laid.outside:.0%} of the labelled voxels of {labels.path.name} lie outside of the volume")
-    return Overlay(gzip.compress(laid.voxels.tobytes(), _FAST), labels.path.name, tuple(listed), tuple(notes))
+    packed = gzip.compress(laid.voxels.tobytes(), _FAST)
+    return Overlay(packed, labels.path.name, tuple(listed), notes=tuple(notes))
+
+
+def _marked(overlay: Overlay, landmarks: Landmarks, volume: Volume) -> Overlay:
+    """With landmarks, some of which must lie in the volume."""
+    points = landmarks.array_mm()
+    if len(points) > MOST_LANDMARKS:
+        raise ScopeRegError(
+            f"it holds {len(points)} landmarks, {MOST_LANDMARKS} are the most that the page shows",
+            where=str(landmarks.path),
+            fix="keep those that matter",
+        )
+    indices = (np.c_[points, np.ones(len(points))] @ np.linalg.inv(world_matrix(volume)).T)[:, :3]
+    inside = ((indices >= -0.5) & (indices <= np.array(volume.shape[::-1]) - 0.5)).all(axis=1)
+    if not inside.any():
+        raise ScopeRegError(
+            "none of its landmarks lies in the volume",
+            where=str(landmarks.path),
+            fix="pass landmarks that were placed in this volume, or in one registered to it",
+        )
+    names = [name for name, within in zip(landmarks.points_mm, inside, strict=True) if not within]
+    notes = [f"landmarks outside of the volume: {_listed(names)}"] if names else []
+    notes += [f"landmarks that were never placed: {_listed(landmarks.left_out)}"] if landmarks.left_out else []
+    if _is_placeless(volume):
+        notes.append(f"the volume states no orientation: {landmarks.path.name} is taken to count as its file does")
+    told: list[dict[str, Any]] = [
+        {"name": name, "mm": [round(value, 4) for value in place]} for name, place in landmarks.points_mm.items()
+    ]
+    return replace(overlay, landmarks_file=landmarks.path.name, landmarks=tuple(told), notes=(*overlay.notes, *notes))
+
+
+def _is_placeless(volume: Volume) -> bool:
+    """Whether the volume's file does not say where its voxels lie."""
+    facts: list[str] = volume.facts.get("notes", []) if isinstance(volume, StoredVolume) else []
+    return any(NO_PLACE in note for note in facts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")

@@ -28,11 +28,18 @@ class Overlay:
     packed_labels: bytes = b""  # uint8 on the grid of the volume's voxels, x fastest, as gzip; 0 for none
     labels_file: str = ""
     labels: tuple[Mapping[str, Any], ...] = ()  # name, value and colour of what 1, 2, ... stand for
+    landmarks_file: str = ""
+    landmarks: tuple[Mapping[str, Any], ...] = ()  # name and place (mm, LPS) of each
     notes: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Any]:
         """All but the voxels, ready for JSON."""
-        return {"labels_file": self.labels_file, "labels": list(self.labels)}
+        return {
+            "labels_file": self.labels_file,
+            "labels": list(self.labels),
+            "landmarks_file": self.landmarks_file,
+            "landmarks": list(self.landmarks),
+        }
 
 
 @dataclass(frozen=True)

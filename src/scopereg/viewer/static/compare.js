@@ -47,8 +47,8 @@ export class Comparison {
       cancel: () => rulers.cancel(),
     });
     surface.canvas.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !rulers.armed) return;
-      this.page.measure.focusOn(rulers.addAcross(surface));
+      if (event.key !== "Enter" || !rulers.tool) return;
+      this.page.measure.focusOn(rulers.addAmid(surface));
       event.stopPropagation();
     });
   }
@@ -112,9 +112,17 @@ export class Comparison {
       if (this.page.model.grid) this.drawGrid(context, width, height);
       const place = { left: 0, top: 0, scaleX: width / columns, scaleY: height / rows };
       if (labels) this.labelCut.draw(context, place, !ofVolume && light !== "green");
+      this.drawLandmarks(context, surface, ofVolume);
       this.page.rulers.draw(context, surface);
     });
     this.depths.forEach((canvas, number) => this.drawDepth(canvas, this.surfaces[number]));
+  }
+
+  drawLandmarks(context, surface, ofVolume) {
+    const { update, placed, volume, light, overlaid } = this.page.model;
+    if (!placed || !overlaid || !volume.landmarks) return;
+    if (ofVolume) volume.landmarks.draw(context, surface);
+    else volume.landmarks.draw(context, surface, { toWorld: update.image_to_volume, unsure: light !== "green" });
   }
 
   // From the middle of the upper edge.

@@ -44,17 +44,19 @@ function actionsOf(page, controls) {
     g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),
     s: () => page.snapshot(),
-    m: () => page.rulers.arm(!page.rulers.armed),
+    m: () => page.rulers.toggle("ruler"),
+    p: () => page.rulers.toggle("point"),
     d: () => page.toggle("scale"),
     h: () => page.toggle("grid"),
     "?": () => open("help-dialog"),
-    Escape: () => (page.rulers.armed ? page.rulers.arm(false) : page.maximise(null)),
+    Escape: () => (page.rulers.tool ? page.rulers.take("") : page.maximise(null)),
   };
 }
 
 // Whether a key means something to what has the focus.
 function belongsTo(element, key) {
   if (element.matches("input[type=range]")) return /^(Arrow|Page|Home|End)/.test(key);
+  if (element.matches("input[type=checkbox]")) return key === " ";
   if (element.matches("input, select, textarea")) return true;
   return element.matches("button, summary") && (key === " " || key === "Enter");
 }

@@ -3,6 +3,7 @@
 import { saveText, stamp } from "./files.js";
 import { inWords, inWorld } from "./rulers.js";
 
+const TOOLS = ["ruler", "point"];
 const STEP_MM = 0.5, LONG_STEP_MM = 5; // of an arrow key, and with shift
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -13,7 +14,7 @@ export class Measure {
     this.rows = new Map(); // of the list, by ruler
     const { rulers } = page;
     rulers.changed = () => this.show();
-    this.byId("ruler").addEventListener("click", () => rulers.arm(!rulers.armed));
+    for (const tool of TOOLS) this.byId(tool).addEventListener("click", () => rulers.toggle(tool));
     this.byId("rulers-clear").addEventListener("click", () => rulers.clear());
     this.byId("rulers-save").addEventListener("click", () => this.save());
     for (const name of ["grid", "scale"]) this.byId(name).addEventListener("click", () => page.toggle(name));
@@ -22,11 +23,11 @@ export class Measure {
 
   show() {
     const { rulers } = this.page;
-    this.byId("ruler").setAttribute("aria-pressed", String(rulers.armed));
-    this.byId("ruler-hint").hidden = !rulers.armed;
+    for (const tool of TOOLS) this.byId(tool).setAttribute("aria-pressed", String(rulers.tool === tool));
+    this.byId("ruler-hint").hidden = !rulers.tool;
     for (const id of ["rulers-clear", "rulers-save"]) this.byId(id).hidden = !rulers.all.length;
     for (const surface of this.page.comparison ? this.page.comparison.surfaces : []) {
-      surface.canvas.tabIndex = rulers.armed ? 0 : -1;
+      surface.canvas.tabIndex = rulers.tool ? 0 : -1;
     }
     for (const [ruler, row] of this.rows) {
       if (rulers.all.includes(ruler)) continue;
@@ -47,7 +48,7 @@ export class Measure {
     const place = document.createElement("small");
     place.textContent = place.title = ruler.words;
     about.append(length, place);
-    root.append(about, ...[0, 1].map((end) => this.endButton(ruler, end)), this.removeButton(ruler));
+    root.append(about, ...ruler.ends.map((_, end) => this.endButton(ruler, end)), this.removeButton(ruler));
     this.byId("ruler-list").append(root);
     const row = { root, length };
     this.rows.set(ruler, row);
@@ -59,7 +60,7 @@ export class Measure {
     button.type = "button";
     button.textContent = "AB"[end];
     button.title = "Arrows move this end by 0.5 mm, with Shift by 5 mm";
-    button.setAttribute("aria-label", `End ${"AB"[end]} of ruler ${ruler.number}; arrows move it`);
+    button.setAttribute("aria-label", `End ${"AB"[end]} of ${ruler.name}; arrows move it`);
     button.addEventListener("keydown", (event) => this.key(event, ruler, end));
     for (const [kind, active] of [["focus", ruler], ["blur", null]]) {
       button.addEventListener(kind, () => {
@@ -74,7 +75,7 @@ export class Measure {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = "×";
-    button.setAttribute("aria-label", `Take ruler ${ruler.number} away`);
+    button.setAttribute("aria-label", `Take ${ruler.name} away`);
     button.addEventListener("click", () => {
       this.page.rulers.remove(ruler);
       this.byId("ruler").focus();
@@ -102,15 +103,16 @@ export class Measure {
     if (row) row.root.querySelector("button").focus();
   }
 
-  // As lines of 3D Slicer, in LPS mm.
+  // As lines and points of 3D Slicer, in LPS mm.
   save() {
     const { rulers, model } = this.page;
-    const markups = rulers.all.filter(inWorld).map(lineOf);
-    const left = rulers.all.length - markups.length;
-    if (left) this.page.notice("info", `${left} of them left out: the place of their frame in the volume is not known.`);
-    if (!markups.length) return;
+    const known = rulers.all.filter(inWorld);
+    const left = rulers.all.length - known.length;
+    if (left) this.page.notice("info", `${left} left out: where their frame lies in the volume is not known.`);
+    if (!known.length) return;
+    const content = { "@schema": SCHEMA, markups: markupsOf(known) };
     const name = model.volume ? model.volume.info.name.replace(/[^\w.-]+/g, "_") : "frame";
-    saveText(`rulers-${name}-${stamp()}.mrk.json`, JSON.stringify({ "@schema": SCHEMA, markups }, null, 2), "application/json");
+    saveText(`measured-${name}-${stamp()}.mrk.json`, JSON.stringify(content, null, 2), "application/json");
   }
 }
 
@@ -118,9 +120,13 @@ export class Measure {
 const SCHEMA =
   "https://raw.githubusercontent.com/slicer/slicer/master/Modules/Loadable/Markups/Resources/Schema/markups-schema-v1.0.3.json#";
 
-function lineOf(ruler) {
-  const controlPoints = inWorld(ruler).map((position, end) => ({
-    id: String(end + 1), label: `ruler ${ruler.number} ${"AB"[end]}`, position, positionStatus: "defined",
-  }));
-  return { type: "Line", name: `ruler ${ruler.number}`, coordinateSystem: "LPS", coordinateUnits: "mm", controlPoints };
+function markupsOf(marks) {
+  const points = marks.filter(({ ends }) => ends.length === 1);
+  const lines = marks.filter(({ ends }) => ends.length > 1);
+  const point = (label, position, number) => ({ id: String(number + 1), label, position, positionStatus: "defined" });
+  const markup = (type, name, controlPoints) => ({ type, name, coordinateSystem: "LPS", coordinateUnits: "mm", controlPoints });
+  const found = lines.map((line) =>
+    markup("Line", line.name, inWorld(line).map((end, k) => point(`${line.name} ${"AB"[k]}`, end, k))));
+  if (points.length) found.push(markup("Fiducial", "points", points.map((each, k) => point(each.name, inWorld(each)[0], k))));
+  return found;
 }

@@ -7,6 +7,7 @@ import { Figures, notify } from "./figures.js";
 import { Frontage } from "./frontage.js";
 import { watchKeys } from "./keys.js";
 import { Labels } from "./labels.js";
+import { Landmarks } from "./landmarks.js";
 import { Link } from "./link.js";
 import { recall, remember } from "./memory.js";
 import { TILE_COUNTS } from "./mixing.js";
@@ -103,6 +104,7 @@ export class Page {
       const volume = new Volume(info, voxels);
       const labelled = info.overlay && info.overlay.labels.length;
       if (labelled) volume.labels = new Labels(info.overlay, await this.link.labels(info), volume);
+      if (info.overlay && info.overlay.landmarks.length) volume.landmarks = new Landmarks(info.overlay);
       if (this.wanted === wanted) this.useVolume(volume);
     } catch (error) {
       if (this.wanted !== wanted) return; // another one is under way
@@ -162,6 +164,7 @@ export class Page {
     this.scene.useUpdate();
     this.look();
     this.figures.show(update, this.model.state);
+    this.overlays.useUpdate();
     this.frontage.follow(update);
     for (const part of ["comparison", "planes", "trace", "scene"]) this.dirty.add(part);
   }

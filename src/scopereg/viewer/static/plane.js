@@ -93,6 +93,8 @@ export class PlaneView {
     this.drawLabels(context, plane, layer, { left: left - scaleX / 2, top: top - scaleY / 2, scaleX, scaleY });
     this.drawCrosshair(context, width, height, toScreen(onPlane(plane, this.page.model.cursor)));
     this.drawFrame(context, plane, layer, toScreen);
+    const { volume: { landmarks }, overlaid } = this.page.model;
+    if (landmarks && overlaid) landmarks.draw(context, this.surface);
     this.page.rulers.draw(context, this.surface);
   }
 
@@ -217,10 +219,10 @@ export class PlaneView {
     event.stopPropagation();
   }
 
-  // With the ruler in hand one is placed, to be moved by keys.
+  // With a ruler or a point in hand one is placed, to be moved by keys.
   enter() {
     const { rulers, measure } = this.page;
-    if (rulers.armed) measure.focusOn(rulers.addAcross(this.surface));
+    if (rulers.tool) measure.focusOn(rulers.addAmid(this.surface));
     else this.page.maximise(this.panel);
   }
 }

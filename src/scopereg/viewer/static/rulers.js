@@ -1,7 +1,7 @@
-// Rulers: distances in true mm between two places. One on a plane or on the volume there lies in the volume and stays in
-// it; one on a frame belongs to that frame, and waits until it is shown again.
+// Rulers: distances in true mm between two places; and points, which have one end. Those on a plane or on the volume
+// there lie in the volume and stay in it; one on a frame belongs to that frame, and waits until it is shown again.
 
-import { drawRuler } from "./marks.js";
+import { drawPoint, drawRuler, RULER } from "./marks.js";
 import { apply, subtract } from "./matrix.js";
 
 const NEAR_PX = { mouse: 14, touch: 26 }; // of an end, to take it
@@ -11,7 +11,7 @@ export class Rulers {
   constructor(page) {
     this.page = page;
     this.all = [];
-    this.armed = false; // whether the next touch begins a ruler
+    this.tool = ""; // what the next touch begins: a ruler, a point, or nothing
     this.held = null; // {ruler, end, surface, begun}: what is being dragged
     this.count = 0;
     this.changed = () => {}; // told by whoever lists them
@@ -23,9 +23,10 @@ export class Rulers {
     const taken = this.endNear(surface, x, y, NEAR_PX[pointer] || NEAR_PX.mouse);
     if (taken) this.held = { ...taken, surface, begun: false };
     else if (this.waiting && this.waiting.surface === surface) this.held = { ruler: this.waiting.ruler, end: 1, surface };
-    else if (this.armed && this.mayMeasure(surface)) {
+    else if (this.tool && this.mayMeasure(surface)) {
       const at = surface.pointAt(x, y);
-      this.held = { ruler: this.add(surface, [at, at]), end: 1, surface, begun: { x, y } };
+      const ends = this.tool === "point" ? [at] : [at, at];
+      this.held = { ruler: this.add(surface, ends), end: ends.length - 1, surface, begun: { x, y } };
     }
     if (!this.held) return false;
     this.waiting = null;
@@ -45,9 +46,9 @@ export class Rulers {
     const { held } = this;
     this.held = null;
     if (!held) return;
-    const tapped = held.begun && Math.hypot(x - held.begun.x, y - held.begun.y) < TAP_PX;
+    const tapped = held.begun && held.ruler.ends.length > 1 && Math.hypot(x - held.begun.x, y - held.begun.y) < TAP_PX;
     if (tapped) this.waiting = held;
-    else this.arm(false);
+    else this.take("");
     this.tell();
   }
 
@@ -62,7 +63,7 @@ export class Rulers {
     const middle = surface.pointAt(0, 0);
     const along = (x, y) => unit(subtract(surface.pointAt(x, y), middle));
     const ruler = {
-      number: ++this.count, space: surface.space, frame: surface.frame, words: surface.words, ends: [...ends],
+      name: `${ends.length > 1 ? "ruler" : "point"} ${++this.count}`, space: surface.space, frame: surface.frame, words: surface.words, ends: [...ends],
       right: along(1, 0), down: along(0, 1), toWorld: null,
     };
     const { update, placed } = this.page.model;
@@ -72,12 +73,13 @@ export class Rulers {
     return ruler;
   }
 
-  // Across the middle of a picture, for who has no pointer; null where nothing can be measured.
-  addAcross(surface) {
+  // In the middle of a picture, for who has no pointer; null where nothing can be measured.
+  addAmid(surface) {
     if (!surface.ready || !this.mayMeasure(surface)) return null;
     const [width, height] = surface.size;
-    this.arm(false);
-    return this.add(surface, [0.35, 0.65].map((share) => surface.pointAt(share * width, height / 2)));
+    const shares = this.tool === "point" ? [0.5] : [0.35, 0.65];
+    this.take("");
+    return this.add(surface, shares.map((share) => surface.pointAt(share * width, height / 2)));
   }
 
   // A frame that goes on takes its places along.
@@ -88,12 +90,18 @@ export class Rulers {
     return still || !surface.moving;
   }
 
-  arm(armed) {
-    this.armed = armed;
+  // In hand: "ruler", "point" or "".
+  take(tool) {
+    this.tool = tool;
     if (this.waiting) this.remove(this.waiting.ruler);
     this.waiting = null;
-    document.body.dataset.tool = armed ? "ruler" : "";
+    document.body.dataset.tool = tool;
     this.tell();
+  }
+
+  // Into the hand, or out of it.
+  toggle(tool) {
+    this.take(this.tool === tool ? "" : tool);
   }
 
   // An end of a ruler moves by so many mm, to the right and down on the picture where it was made.
@@ -109,7 +117,7 @@ export class Rulers {
 
   clear() {
     this.all = [];
-    this.arm(false);
+    this.take("");
   }
 
   // Another volume: what lay in the old one means nothing.
@@ -149,8 +157,8 @@ export class Rulers {
   draw(context, surface) {
     const found = this.placed(surface);
     for (const { ruler, places } of found) {
-      const active = ruler === this.active || (this.held && this.held.ruler === ruler);
-      drawRuler(context, ...places, inWords(ruler), surface.size, active);
+      const active = ruler === this.active || Boolean(this.held && this.held.ruler === ruler);
+      drawMark(context, ruler, places, surface.size, active);
     }
     surface.canvas.classList.toggle("measured", found.length > 0);
   }
@@ -163,15 +171,21 @@ export class Rulers {
   }
 }
 
-export function lengthOf({ ends: [a, b] }) {
+export function drawMark(context, ruler, places, size, active = false) {
+  if (places.length > 1) drawRuler(context, ...places, inWords(ruler), size, active);
+  else drawPoint(context, places[0], ruler.name, size, { colour: RULER, active });
+}
+
+// 0 of a point.
+export function lengthOf({ ends: [a, b = a] }) {
   return Math.hypot(...subtract(a, b));
 }
 
 export function inWords(ruler) {
-  return `${lengthOf(ruler).toFixed(1)} mm`;
+  return ruler.ends.length > 1 ? `${lengthOf(ruler).toFixed(1)} mm` : ruler.name;
 }
 
-// Both ends in LPS mm of the volume; null for those of a frame that was not located.
+// All ends in LPS mm of the volume; null for those of a frame that was not located.
 export function inWorld(ruler) {
   if (ruler.space === "volume") return ruler.ends;
   return ruler.toWorld && ruler.ends.map((end) => apply(ruler.toWorld, end));

@@ -42,7 +42,7 @@ export function factsOf({ model, verdict, rulers }) {
     image_to_volume: update ? update.image_to_volume : null,
     pose: update && update.image_to_volume ? anglesOf(update.image_to_volume) : null,
     in_this_volume: Boolean(placed), brightness: [model.low, model.high],
-    rulers: rulers.all.map((ruler) => ({ mm: lengthOf(ruler), on: ruler.words, words: inWords(ruler), ends: inWorld(ruler) })),
+    rulers: rulers.all.map((ruler) => ({ mm: ruler.ends.length > 1 ? lengthOf(ruler) : null, on: ruler.words, words: inWords(ruler), ends: inWorld(ruler) })),
   };
 }
 

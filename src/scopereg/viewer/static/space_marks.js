@@ -1,9 +1,9 @@
 // Over the view in 3D, on a canvas of its own: what is drawn at the same size however near it is.
 
-import { drawRuler } from "./marks.js";
+import { drawPoint } from "./marks.js";
 import { project } from "./matrix.js";
 import { lineContext } from "./picture.js";
-import { inWords } from "./rulers.js";
+import { drawMark } from "./rulers.js";
 
 export class SpaceMarks {
   constructor(canvas, page) {
@@ -17,9 +17,14 @@ export class SpaceMarks {
       const [x, y, w] = project(toClip, point);
       return w > 0 ? { x: ((x + 1) / 2) * width, y: ((1 - y) / 2) * height } : null;
     };
+    const { volume: { landmarks }, overlaid } = this.page.model;
+    for (const { name, mm } of landmarks && overlaid ? landmarks.visible : []) {
+      const at = place(mm);
+      if (at) drawPoint(context, at, name, [width, height]);
+    }
     for (const { ruler, ends } of this.page.rulers.inSpace()) {
-      const [from, to] = ends.map(place);
-      if (from && to) drawRuler(context, from, to, inWords(ruler), [width, height]);
+      const places = ends.map(place);
+      if (places.every(Boolean)) drawMark(context, ruler, places, [width, height]);
     }
   }
 }

@@ -31,6 +31,7 @@ export class Volume {
     this.spacing = this.steps.map((step) => Math.hypot(...step));
     this.planes = anatomicalPlanes(this);
     this.labels = null; // that lie over it
+    this.landmarks = null;
   }
 
   get centre() {
