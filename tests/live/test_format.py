@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from scopereg import Frame
-from scopereg.live.format import Changes, Format
+from scopereg.io.stored import StoredFrame
+from scopereg.live.format import Changes, Format, Unknown, resized, unknown_of
 
 DEEP, SHALLOW = Format((640, 480), (0.2, 0.2)), Format((640, 480), (0.15, 0.15))
 
@@ -16,7 +17,13 @@ def test_a_format_in_words() -> None:
     assert Format.of(frame) == ((6, 4), (0.5, 0.8))
     assert str(Format.of(frame)) == "6 x 4 of 0.5 x 0.8 mm"
     assert str(DEEP) == "640 x 480 of 0.2 mm"
-    assert str(Format.of(frame, sized=False)) == "6 x 4 of pixels of unknown size"
+    stored = StoredFrame(frame.array, frame.spacing_mm, (1.0, 2.0))
+    unknown = resized(stored, Unknown("nobody said it"))
+    assert str(Format.of(unknown)) == "6 x 4 of pixels of unknown size"
+    assert (unknown_of(unknown), unknown_of(stored), unknown_of(frame)) == ("nobody said it", "", "")
+    told = resized(unknown, (0.25, 0.4))
+    assert str(Format.of(told)) == "6 x 4 of 0.25 x 0.4 mm"
+    assert told.origin_mm == (0.5, 1.0)  # of a crop, whose place is so many pixels
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,12 @@ def test_changes_are_told_once(before: Format, now: Format, words: str) -> None:
     assert [bool(text) for text in told] == [False, False, True, False, False]
     assert words in told[2]
     assert changes.count == 1
+
+
+def test_what_a_person_has_just_said_is_not_told_again() -> None:
+    changes, unknown = Changes(), Format((640, 480), None)
+    assert changes.tell(unknown, 0.0) == changes.tell(DEEP, 1.0) == ""
+    assert changes.tell(SHALLOW, 2.0).startswith("depth changed")
 
 
 def test_rounding_is_no_change() -> None:

@@ -69,6 +69,7 @@ def test_a_result_becomes_a_transform_an_image_a_status_and_a_string(frame: Fram
         "size": [9, 6],
         "pixel_mm": [0.5, 0.8],
         "notice": "",
+        "asks": "",
         "ok": True,
         "confidence": 0.874,
         "expected_mm": None,

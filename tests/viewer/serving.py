@@ -21,6 +21,7 @@ from scopereg.commands.flags import in_flags
 from scopereg.commands.live import LiveOptions
 from scopereg.io.cine import Cine
 from scopereg.live.loop import Loop
+from scopereg.live.pixel_sizes import PixelSizes
 from scopereg.live.replay import Replay
 from scopereg.live.scene import Plan, Scene
 from scopereg.registration.result import Result
@@ -48,6 +49,23 @@ def replay(count: int = 10_000, rate_hz: float = 200.0, shape: tuple[int, int] =
     pixels = np.random.default_rng(1).random((8, *shape), dtype=np.float32)
     cine = Cine(Path("sweep"), count, (0.5, 0.6), lambda index: pixels[index % len(pixels)])
     return Replay("sweep", [lambda: cine], rate_hz=rate_hz)
+
+
+def unsized(**how: Any) -> tuple[Replay, PixelSizes]:
+    """Two pictures of the size that something was told for, then others."""
+    sizes = PixelSizes((0.5, 0.5))
+    pixels = np.random.default_rng(1).random((12, 20), dtype=np.float32)
+    cines = [
+        Cine(
+            Path(name),
+            count,
+            (0.5, 0.5),
+            lambda _, shape=shape: pixels[: shape[0], : shape[1]],
+            facts={"spacing_from": "given"},
+        )
+        for name, count, shape in (("a.png", 2, (10, 14)), ("b.png", 10_000, (12, 20)))
+    ]
+    return Replay("sweep", [lambda cine=cine: cine for cine in cines], rate_hz=100.0, sizes=sizes, **how), sizes
 
 
 def locate(frame: Frame) -> Result:
@@ -120,10 +138,11 @@ def serve(
     paused: bool = False,
     scene: Scene | None = None,
     overlays: Overlays = NOTHING_OVER,
+    sizes: PixelSizes | None = None,
     **server: Any,
 ) -> Iterator[Served]:
     """Serve a loop until the block ends."""
-    loop = Loop(source or replay(), register, paused=paused)
+    loop = Loop(source or replay(), register, paused=paused, sizes=sizes)
     scene = scene or Scene(small_volume(), "first.nii.gz", NOTHING_SEARCHED)
     rooms = Rooms(folder / "recordings", volumes, largest_upload)
     show = LiveShow(

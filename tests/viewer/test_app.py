@@ -66,7 +66,8 @@ def test_the_state_has_all_parts(served: Served) -> None:
         [0, 0, 0.7, 10],
         [0, 0, 0, 1],
     ]
-    assert state["can"] == ["pause", "step", "record", "upload"]
+    assert state["can"] == ["pause", "step", "record", "pixel_size", "upload"]
+    assert state["asks"] is None
     assert (state["paused"], state["finished"], state["recording"], state["results"]) == (False, False, None, None)
 
 

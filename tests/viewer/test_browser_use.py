@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from browsing import Tab, drawn, new_tab, red
 from patients import Patients
-from serving import serve, small_volume
+from serving import serve, small_volume, unsized
 
 from scopereg import io
 from scopereg.io.frames import read_cine
@@ -42,6 +42,38 @@ def test_the_slider_goes_from_the_frame_to_the_volume(tab: Tab, patients: Patien
             assert ((mixed == frame) | (mixed == cut)).all()
             assert (mixed != frame).any()
             assert (mixed != cut).any()
+
+
+def test_the_size_of_a_pixel_is_asked_once_and_told_in_a_dialog(tab: Tab, tmp_path: Path) -> None:
+    source, sizes = unsized()
+    open_dialog = "document.getElementById('pixel-dialog').open"
+    with serve(tmp_path, source=source, sizes=sizes) as served:
+        tab.open(served.web.url)
+        tab.until(open_dialog)
+        assert tab.text("pixel-why") == "The pictures are 20 x 12, and 0.5 mm was told for 14 x 10."
+        assert (
+            tab.ask("scopereg.rulers !== null && scopereg.comparison.surfaces[0].ready") is False
+        )  # nothing to measure
+        tab.page.click("#pixel-dialog .close")
+        tab.page.wait_for_timeout(1500)  # of states that come meanwhile
+        assert tab.ask(open_dialog) is False
+        assert "the size of a pixel is not known" in tab.text("verdict-reason")
+        tab.click("pixel-size")
+        tab.page.click("#pixel-choices button")
+        assert tab.page.input_value("#pixel-mm") == "0.5"
+        tab.page.fill("#pixel-mm", "0.4")
+        tab.page.press("#pixel-mm", "Enter")
+        tab.until("scopereg.model.update.frame.pixel_to_image[0] === 0.4 && scopereg.model.placed")
+        tab.until("!scopereg.model.state.asks")
+        assert tab.ask(open_dialog) is False
+        # The sender says the same at every depth: a person may tell another size at any time, or be asked for one.
+        sizes.doubt((20, 12), (0.4, 0.4), "the depth seems to have changed", (0.6, 0.6))
+        tab.until(open_dialog)
+        assert tab.page.input_value("#pixel-mm") == "0.6"
+        assert tab.text("pixel-keep") == "Keep 0.4 mm"
+        tab.click("pixel-keep")
+        tab.until("!scopereg.model.state.asks")
+        assert sizes.of((20, 12)) == (0.4, 0.4)
 
 
 def test_pause_step_and_record(tab: Tab, patients: Patients, tmp_path: Path) -> None:

@@ -11,7 +11,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from serving import NOTHING_SEARCHED, Served, next_message, next_update, replay, serve, small_volume, unpack, wait_until
+from serving import (
+    NOTHING_SEARCHED,
+    Served,
+    next_message,
+    next_update,
+    replay,
+    serve,
+    small_volume,
+    unpack,
+    unsized,
+    wait_until,
+)
 
 from scopereg import Frame, Pose, io
 from scopereg.errors import ScopeRegError
@@ -190,6 +201,52 @@ def test_a_frame_that_waited_for_its_volume_is_sought_when_it_is_ready(tmp_path:
             assert next_update(page)["image_to_volume"] is not None
         served.show.close()
         assert served.loop.counters()["waiting"] == 1
+
+
+def test_a_page_answers_how_large_a_pixel_is(tmp_path: Path) -> None:
+    source, sizes = unsized()
+    with serve(tmp_path, source=source, sizes=sizes) as served, served.page() as page:
+        asks = {
+            "number": 1,
+            "size": [20, 12],
+            "why": "the pictures are 20 x 12, and 0.5 mm was told for 14 x 10",
+            "suggestion": None,
+            "told": None,
+            "choices": ["0.5"],
+        }
+        next_message(page, "state", asks=asks)
+        assert "pixel_size" in served.state()["can"]
+        update = next_update(page)
+        assert (update["frame"]["sized"], update["image_to_volume"]) == (False, None)
+        for wrong in ({"mm": "0,4"}, {"mm": None}, {}, {"mm": "0.4", "number": 7}):
+            say(page, do="pixel_size", **wrong)
+            next_message(page, "notice", level="error")
+        say(page, do="keep_pixel_size", number=1)
+        assert "nothing to keep" in next_message(page, "notice", level="error")["text"]
+        say(page, do="pixel_size", mm="0.4", number=1)
+        next_message(page, "notice", text="pixels of pictures of 20 x 12 measure 0.4 mm")
+        next_message(page, "state", asks=None)
+        while (frame := next_update(page)["frame"])["pixel_to_image"][0] != 0.4:
+            pass
+        assert frame["sized"] is True
+        status, _, body = served.ask("/api/pixel-size?mm=0.3", method="POST")
+        assert (status, json.loads(body)["ok"]) == (200, True)
+        while next_update(page)["frame"]["pixel_to_image"][0] != 0.3:
+            pass
+        status, _, body = served.ask("/api/pixel-size?mm=many", method="POST")
+        assert (status, json.loads(body)["error"]["what"]) == (422, "'many' is no size of a pixel")
+        assert served.is_alive()
+
+
+def test_what_is_answered_while_it_is_paused_is_used_at_once(tmp_path: Path) -> None:
+    source, sizes = unsized()
+    with serve(tmp_path, source=source, sizes=sizes, paused=True) as served, served.page() as page:
+        step_through(served, page, 3)
+        next_message(page, "state", asks=served.show.state()["asks"])
+        say(page, do="pixel_size", mm="0.4")
+        next_message(page, "notice", level="info")
+        assert wait_until(lambda: unpack(served.show.packet()[1])[0]["image_to_volume"] is not None)  # type: ignore[index]
+        assert unpack(served.show.packet()[1])[0]["frame"]["pixel_to_image"][0] == 0.4  # type: ignore[index]
 
 
 def test_the_true_error_is_told_where_the_frames_know_their_place(tmp_path: Path) -> None:

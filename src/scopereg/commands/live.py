@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from scopereg.commands.live_answers import Answers
 from scopereg.commands.output import tell
 from scopereg.commands.reading import open_volume, print_notes, reading_of, sizes_mm
 from scopereg.commands.shared import (
@@ -38,6 +39,7 @@ from scopereg.viewer.door import is_loopback
 
 if TYPE_CHECKING:
     from scopereg.live.loop import Loop, Update
+    from scopereg.live.pixel_sizes import PixelSizes
     from scopereg.live.scene import Plan, Scene
     from scopereg.live.server import Server
     from scopereg.live.sources import Reading
@@ -114,6 +116,7 @@ class LiveOptions(MaskedReading, OverlayOptions, PageOptions):
 def run(options: LiveOptions) -> int:
     """The verb; 0 when the stream has ended or somebody ended the process, 130 after Ctrl-C in the middle of it."""
     from scopereg.live.loop import Loop
+    from scopereg.live.pixel_sizes import PixelSizes
     from scopereg.live.scene import Scene
     from scopereg.live.sources import open_source
     from scopereg.registration.reading import image_line, reader_notes
@@ -123,13 +126,14 @@ def run(options: LiveOptions) -> int:
     assert options.volume is not None
     assert options.source is not None
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    source = open_source(options.source, _source_reading(options))
+    sizes = PixelSizes(_pixel_mm(options))
+    source = open_source(options.source, _source_reading(options, sizes))
     volume = open_volume(reading_of(options.volume, options))
     truth = Start.read(TRACKER, options.world) if options.tracker or options.world else None
     console.print(f"source  {options.source}\nvolume  {image_line(volume)}")
     scene = Scene(volume, options.volume.name, _plan(options), truth)
     print_notes(console, [*reader_notes(volume), *scene.locator.notes, *_world_note(options)])
-    loop = Loop(source, scene.register, paused=options.paused, workers=_workers(options, scene))
+    loop = Loop(source, scene.register, paused=options.paused, workers=_workers(options, scene), sizes=sizes)
     return _stream(options, loop, scene, console)
 
 
@@ -153,10 +157,11 @@ def _stream(options: LiveOptions, loop: Loop, scene: Scene, console: Console) ->
         stack.callback(show.close)
         stack.callback(_end, loop, show, console)
         loop.start()
-        return _wait(loop, line, stays=options.viewer and not options.exit_at_end)
+        answers = Answers(loop.sizes, console, page=options.viewer)
+        return _wait(loop, line, answers, stays=options.viewer and not options.exit_at_end)
 
 
-def _wait(loop: Loop, line: StatusLine, *, stays: bool) -> int:
+def _wait(loop: Loop, line: StatusLine, answers: Answers, *, stays: bool) -> int:
     """Until the stream is over (and nobody may still look at it), Ctrl-C, or SIGTERM."""
     asked, interrupted = threading.Event(), False
 
@@ -168,6 +173,7 @@ def _wait(loop: Loop, line: StatusLine, *, stays: bool) -> int:
     with interruptible(interrupt), terminable(asked.set):
         while not asked.wait(_TICK_S) and (stays or loop.running):
             line.refresh()
+            answers.look()
     return INTERRUPTED if interrupted else 0
 
 
@@ -257,11 +263,17 @@ def _plan(options: LiveOptions) -> Plan:
     return Plan(options.method, options.refine, options.follow, options.wide, options.device)
 
 
-def _source_reading(options: LiveOptions) -> Reading:
+def _pixel_mm(options: LiveOptions) -> tuple[float, float] | None:
+    told = sizes_mm(options.pixel_mm, 2, "--pixel-mm")
+    return None if told is None else (told[0], told[-1])
+
+
+def _source_reading(options: LiveOptions, sizes: PixelSizes) -> Reading:
     from scopereg.live.sources import Reading
 
     return Reading(
-        spacing_mm=sizes_mm(options.pixel_mm, 2, "--pixel-mm"),
+        spacing_mm=_pixel_mm(options),
+        sizes=sizes,
         calibration=options.calibration,
         region=options.region,
         device=options.image,

@@ -67,6 +67,9 @@ class StoredVolume(Volume):
             object.__setattr__(self, name, value)
 
 
+GIVEN = "given"  # in the facts of an image: its spacing is not the file's, somebody told it
+
+
 def is_anatomical(volume: Volume) -> bool:
     """Whether its axes are known to be a patient's, as DICOM and NIfTI say; a phantom and a tracker's volume do not."""
     return isinstance(volume, StoredVolume) and volume.facts.get("anatomical") is True

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from scopereg.images import Frame
+from scopereg.io.stored import GIVEN, StoredFrame
 
 PixelSize = tuple[float, float]  # mm, x and y
+_UNKNOWN, _NO_SIZE = "size_unknown", (1.0, 1.0)  # in the facts of a frame, and in its spacing
 _SAME = 1e-3  # relative difference between sizes of pixels that is rounding
 _QUIET_S = 2.0  # after a change was told, in which no other is
+
+
+class Unknown(NamedTuple):
+    """The size of pixels that nobody knows."""
+
+    why: str  # in words
 
 
 class Format(NamedTuple):
@@ -19,10 +28,10 @@ class Format(NamedTuple):
     pixel_mm: PixelSize | None  # None: nobody knows it
 
     @classmethod
-    def of(cls, frame: Frame, *, sized: bool = True) -> Format:
-        """That of a frame; one that is not `sized` has pixels of nobody knows what size."""
+    def of(cls, frame: Frame) -> Format:
+        """That of a frame."""
         (width, height), (x, y) = frame.size, frame.spacing_mm
-        return cls((width, height), (x, y) if sized else None)
+        return cls((width, height), (x, y) if is_sized(frame) else None)
 
     def __str__(self) -> str:
         width, height = self.size
@@ -62,8 +71,38 @@ class Changes:
         self.count += not now.is_like(latest)
         if now.is_like(told) or now_s < self._quiet_s:
             return ""
-        self._told, self._quiet_s = now, now_s + _QUIET_S
+        self._told = now
+        if told.pixel_mm is None and told.size == now.size:
+            return ""  # a person has just said it
+        self._quiet_s = now_s + _QUIET_S
         return now.after(told)
+
+
+def is_sized(frame: Frame) -> bool:
+    """Whether anybody knows how large its pixels are; the spacing of others means nothing."""
+    return not unknown_of(frame)
+
+
+def unknown_of(frame: Frame) -> str:
+    """Why nobody knows how large its pixels are; empty where somebody does."""
+    return str(frame.facts.get(_UNKNOWN, "")) if isinstance(frame, StoredFrame) else ""
+
+
+def size_facts(pixels: PixelSize | Unknown, known_from: str) -> dict[str, str]:
+    """What the facts of a frame say of the size of its pixels."""
+    return (
+        {"spacing_from": "nobody", _UNKNOWN: pixels.why}
+        if isinstance(pixels, Unknown)
+        else {"spacing_from": known_from}
+    )
+
+
+def resized(frame: StoredFrame, pixels: PixelSize | Unknown) -> StoredFrame:
+    """The frame with pixels of another size."""
+    step = _NO_SIZE if isinstance(pixels, Unknown) else pixels
+    origin = tuple(own / old * new for own, old, new in zip(frame.origin_mm, frame.spacing_mm, step, strict=True))
+    facts = {name: fact for name, fact in frame.facts.items() if name != _UNKNOWN}
+    return replace(frame, spacing_mm=step, origin_mm=origin, facts=facts | size_facts(pixels, GIVEN))
 
 
 def same_pixels(one: PixelSize | None, other: PixelSize | None) -> bool:

@@ -17,6 +17,7 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.live.exchange import Counters
 from scopereg.live.format import Changes, Format
+from scopereg.live.pixel_sizes import PixelSizes, unknown_size
 from scopereg.live.recorder import Recorder
 from scopereg.live.replay import Arrival
 from scopereg.live.sources import Source
@@ -74,6 +75,7 @@ class Update:
     rates: Rates
     counters: dict[str, int] = field(default_factory=dict)
     notice: str = ""  # what has changed since the frame before, to be told once
+    asks: str = ""  # what a person is asked
 
     @property
     def format(self) -> Format:
@@ -111,8 +113,10 @@ class Loop:
         *,
         paused: bool = False,
         workers: int = 1,
+        sizes: PixelSizes | None = None,
     ) -> None:
-        self.source = source
+        """`sizes` are those that decide how large the pixels of the source's frames are, where somebody is asked."""
+        self.source, self.sizes = source, sizes or PixelSizes()
         self._register = register
         self._listeners = tuple(listeners)
         self._counters = Counters()
@@ -286,7 +290,9 @@ class Loop:
     def _locate(self, arrival: Arrival) -> tuple[Result | None, ScopeRegError | None, float]:
         """What was found, or why nothing was, and how many ms it took."""
         result: Result | None = None
-        error: ScopeRegError | None = None
+        error: ScopeRegError | None = arrival.fault or unknown_size(arrival.frame)
+        if error is not None:
+            return None, error, 0.0
         begin_s = time.perf_counter()
         try:
             result = self._register(arrival.frame)
@@ -310,7 +316,7 @@ class Loop:
                 self._counters.add("waiting")
             else:
                 self._counters.add("registered" if error is None else "failed", error)
-            notice = self._changes.tell(Format.of(arrival.frame), done_s)
+            question = self.sizes.question
             update = Update(
                 number,
                 arrival.frame,
@@ -323,7 +329,8 @@ class Loop:
                 register_ms=register_ms,
                 rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
                 counters=self.counters(),
-                notice=notice,
+                notice=self._changes.tell(Format.of(arrival.frame), done_s),
+                asks="" if question is None else question.text,
             )
             self._tell(update)
             self._told = number

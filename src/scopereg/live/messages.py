@@ -23,8 +23,10 @@ from scopereg.image_fields import as_pair
 from scopereg.images import Frame
 from scopereg.io.overlays import picture_of
 from scopereg.io.plus import IMAGE, Matrix, link_of, take_out_pixel_size
-from scopereg.io.stored import StoredFrame
+from scopereg.io.stored import GIVEN, StoredFrame
+from scopereg.live.format import PixelSize, Unknown, size_facts
 
+Sizing = Callable[[tuple[int, int], PixelSize | None], PixelSize | Unknown]
 HEADER_BYTES = 58
 LARGEST_BODY = 2**26  # bytes; an image of 4096 x 4096 numbers of four bytes
 WORLD = "World"  # frame of reference of an image whose name does not tell it
@@ -41,6 +43,7 @@ _NAME = re.compile(rb"([\x20-\x7e\x80-\xff]*)\x00*")
 _SIGNS = np.array([-1.0, -1.0, 1.0, 1.0])  # LPS to RAS, and back
 _SQUARE = 1e-5  # cosine between axes that rounding to float32 may leave
 _SAME_SIZE = 0.01
+_NOT_STATED = 1e-4  # mm from a pixel of just 1 mm, which stands for none
 _LONGEST_TEXT = 2**15
 _RESEND = "look at the program that sends: its OpenIGTLink is not what the protocol says"
 
@@ -192,11 +195,15 @@ def request_status() -> bytes:
     return pack("GET_STATUS", "", b"")
 
 
-def frame_of(message: Message, *, spacing_mm: float | Sequence[float] | None = None) -> StoredFrame:
+def frame_of(
+    message: Message, *, spacing_mm: float | Sequence[float] | None = None, sizing: Sizing | None = None
+) -> StoredFrame:
     """The frame of an IMAGE, bytes as 0 to 1; its own mm count from the first pixel.
 
     The pixel size is that of the message. PLUS sends 1 mm where it was not told to place its images, which nobody may
-    take for true: then `spacing_mm` is needed. `pose` is where the message puts the frame.
+    take for true: then `spacing_mm` is needed. `pose` is where the message puts the frame. With `sizing` that decides:
+    it gets columns and rows and what the message states, if it does, and a frame for which it knows no size either is
+    one that `is_sized` tells.
     """
     where = f"OpenIGTLink IMAGE {message.header.name!r}"
     image = message.content.image
@@ -206,20 +213,24 @@ def frame_of(message: Message, *, spacing_mm: float | Sequence[float] | None = N
     picture = picture_of(image[0], where, colours=colours)
     matrix = message.content.ijk_to_world_matrix
     pixel_to_lps = _other_world(matrix) if message.content.world_coordinate_system == "ras" else matrix
-    spacing, pose = _place(pixel_to_lps, picture.grey.shape, spacing_mm, where)
+    spacing: PixelSize | Unknown
+    if sizing is None:
+        spacing, pose = _place(pixel_to_lps, picture.grey.shape, spacing_mm, where)
+    else:
+        spacing, pose = _sized(pixel_to_lps, picture.grey.shape, sizing, where)
     _, mark, target = message.header.name.rpartition("_")
     world = target if mark and target.isalnum() and target[0].isupper() else WORLD
     facts: dict[str, Any] = {
         "index": message.number,
         "time_s": message.header.time_s,
-        "spacing_from": "IMAGE message" if pose is not None else "given",
+        **size_facts(spacing, "IMAGE message" if pose is not None else GIVEN),
     }
     placed = None if pose is None else Pose.from_matrix(pose, IMAGE, world)
     if picture.notes:
         facts["notes"] = list(picture.notes)
     return StoredFrame(
         picture.grey,
-        spacing,
+        1.0 if isinstance(spacing, Unknown) else spacing,
         (0.0, 0.0),
         path=message.header.name,
         facts=facts,
@@ -325,7 +336,8 @@ def _place(
     if not np.isfinite(pixel_to_lps).all() or sizes.min() <= 0:
         raise MessageError("its matrix is not finite, or a pixel has no size", where=where, fix=_RESEND)
     wanted = None if given is None else as_pair(given, "spacing_mm")
-    if wanted is not None and np.allclose(sizes, 1, atol=1e-4) and not np.allclose(wanted, 1, atol=1e-4):
+    unstated = np.allclose(sizes, 1, atol=_NOT_STATED)
+    if wanted is not None and unstated and not np.allclose(wanted, 1, atol=_NOT_STATED):
         return wanted, None
     height, width = shape
     try:
@@ -341,13 +353,30 @@ def _place(
     return spacing, rigid
 
 
+def _sized(
+    pixel_to_lps: Matrix, shape: tuple[int, ...], sizing: Sizing, where: str
+) -> tuple[PixelSize | Unknown, Matrix | None]:
+    """Pixel size as `sizing` decides, and the rigid pose of an image that states its own."""
+    sizes = np.linalg.norm(pixel_to_lps[:3, :2], axis=0)
+    if not np.isfinite(pixel_to_lps).all() or sizes.min() <= 0:
+        raise MessageError("its matrix is not finite, or a pixel has no size", where=where, fix=_RESEND)
+    height, width = shape
+    if np.allclose(sizes, 1, atol=_NOT_STATED):
+        return sizing((width, height), None), None
+    try:
+        stated, rigid = _rigid(pixel_to_lps, (height, width), where, stated=True)
+    except ScopeRegError as error:
+        raise MessageError(error.what, where=where, fix=error.fix) from None
+    return sizing((width, height), stated), rigid
+
+
 def _rigid(
     pixel_to_lps: Matrix, shape: tuple[int, int], where: str, *, stated: bool
 ) -> tuple[tuple[float, float], Matrix]:
     x, y = pixel_to_lps[:3, 0], pixel_to_lps[:3, 1]
     width_mm, height_mm = float(np.linalg.norm(x)), float(np.linalg.norm(y))
     square = abs(float(x @ y)) <= _SQUARE * width_mm * height_mm
-    if not square or (not stated and np.allclose((width_mm, height_mm), 1, atol=1e-4)):
+    if not square or (not stated and np.allclose((width_mm, height_mm), 1, atol=_NOT_STATED)):
         images = take_out_pixel_size(pixel_to_lps[None], shape, where, stated=stated)
         return images.spacing_mm, images.image_to_world[0]
     matrix = np.eye(4)

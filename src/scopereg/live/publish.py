@@ -9,7 +9,8 @@
 | STRING | RegistrationInfo | the same as JSON, with size and pixels of the frame, number, latency and rate |
 
 The subcode is 0 only where the frame is not of the volume or was not found, and -1 where nobody judged, so that a
-STATUS alone tells the light. What has changed in the stream (`notice`) is told in both for some seconds.
+STATUS alone tells the light. What has changed in the stream (`notice`) is told in both for some seconds,
+what a person is asked (`asks`) until it is answered.
 Of a frame that was not found only STATUS and STRING are sent: what is on the screen stays, and is marked as not ok.
 """
 
@@ -84,8 +85,8 @@ def messages_of(update: Update, *, cut: bool = False) -> list[bytes]:
             values = _cut(update.result, update)
             packed.append(image_message(update.frame, pose, name=CUT_NAME, values=values, time_s=update.time_s))
     status = status_of(assessment)
-    if update.notice:
-        status = status._replace(text=f"{status.text}; {update.notice}")
+    if told := "; ".join(filter(None, (update.notice, update.asks))):
+        status = status._replace(text=f"{status.text}; {told}")
     packed.append(status_message(status, name=STATUS_NAME, time_s=update.time_s))
     packed.append(string_message(_as_json(update, assessment), name=TEXT_NAME, time_s=update.time_s))
     return packed
@@ -119,6 +120,7 @@ def _as_json(update: Update, assessment: Assessment) -> str:
         "size": list(width_height),
         "pixel_mm": None if pixel_mm is None else [float(f"{step:.6g}") for step in pixel_mm],
         "notice": update.notice,
+        "asks": update.asks,
         "latency_ms": round(update.latency_ms, 1),
         "frames_per_s": None if math.isnan(update.rates.frames_per_s) else round(update.rates.frames_per_s, 1),
     }

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.io.cine import Cine
+from scopereg.io.stored import StoredFrame
 from scopereg.live.exchange import Counters, Mailbox
+from scopereg.live.pixel_sizes import PixelSizes
 
 USUAL_RATE_HZ = 25.0  # of frames whose file tells no times
 LONGEST_GAP_S = 2.0  # between two times of a file; a longer one is an interruption that nobody wants to sit through
@@ -24,6 +26,7 @@ class Arrival(NamedTuple):
     number: int  # of this source, from 1; those that were dropped count too
     arrived_s: float  # time.perf_counter() when it was there
     time_s: float  # since 1970, or by the clock of the scanner
+    fault: ScopeRegError | None = None  # why it can be shown, and not be located
 
 
 class Replay:
@@ -40,11 +43,13 @@ class Replay:
         *,
         rate_hz: float | None = None,
         loop: bool = False,
+        sizes: PixelSizes | None = None,
     ) -> None:
+        """`sizes` decide how large pixels are."""
         if rate_hz is not None and not 0 < rate_hz <= 1000:
             raise ScopeRegError(f"the rate is {rate_hz:g}", where=name, fix="choose up to 1000 frames per second")
         self.name = name
-        self._cines, self._rate_hz, self._loop = cines, rate_hz, loop
+        self._cines, self._rate_hz, self._loop, self._sizes = cines, rate_hz, loop, sizes
         self._counters = Counters()
         self._mailbox: Mailbox[Arrival] = Mailbox()
         self._change = threading.Condition()
@@ -57,7 +62,10 @@ class Replay:
 
     def latest(self, timeout_s: float) -> Arrival | None:
         """The newest frame that was not taken yet; None if there is none in time, or no more to come."""
-        return self._mailbox.take(timeout_s)
+        arrival = self._mailbox.take(timeout_s)
+        if arrival is None or self._sizes is None or not isinstance(arrival.frame, StoredFrame):
+            return arrival
+        return arrival._replace(frame=self._sizes.settled(arrival.frame))
 
     @property
     def finished(self) -> bool:

@@ -19,6 +19,7 @@ from scopereg.live.connection import Connection
 from scopereg.live.exchange import Counters, Mailbox
 from scopereg.live.link import Timing
 from scopereg.live.messages import Message, frame_of
+from scopereg.live.pixel_sizes import PixelSizes
 from scopereg.live.replay import Arrival, Replay
 from scopereg.live.server import PORT
 
@@ -74,6 +75,7 @@ class Reading:
     rate_hz: float | None = None  # of a replay; by default the times of the file
     loop: bool = False  # a replay begins anew
     frame_mask: Path | None = None  # what counts of frames
+    sizes: PixelSizes | None = None  # decide how large pixels are whose size changes or is not stated
 
     def open_cine(self, path: Path) -> Cine:
         from scopereg.io.frames import read_cine  # needs SimpleITK, a scanner does not
@@ -81,10 +83,16 @@ class Reading:
         how: dict[str, Any] = {"spacing_mm": self.spacing_mm, "region": self.region, "calibration": self.calibration}
         return read_cine(path, **how, frame_mask=self.frame_mask)
 
-    def frame_of(self, message: Message) -> StoredFrame:
-        """The frame of a scanner's image."""
-        frame = frame_of(message, spacing_mm=self.spacing_mm)
-        return frame if self.frame_mask is None else read_frame_masks(self.frame_mask).over_frame(frame)
+    def frame_of(self, message: Message) -> tuple[StoredFrame, ScopeRegError | None]:
+        """The frame of a scanner's image, and why it can only be shown, if so."""
+        sizing = None if self.sizes is None else self.sizes.of
+        frame = frame_of(message, spacing_mm=self.spacing_mm, sizing=sizing)
+        if self.frame_mask is None:
+            return frame, None
+        try:
+            return read_frame_masks(self.frame_mask).over_frame(frame), None
+        except ScopeRegError as error:  # such as for a picture of another size
+            return frame, error
 
 
 def open_source(text: str, reading: Reading | None = None, *, timing: Timing | None = None) -> Source:
@@ -102,7 +110,7 @@ def open_source(text: str, reading: Reading | None = None, *, timing: Timing | N
         return IgtlSource(host, port, reading, timing=timing)
     path = Path(rest)
     cines = _folder(path, reading) if kind.lower() == "folder" else _file(path, reading)
-    return Replay(path.name, cines, rate_hz=reading.rate_hz, loop=reading.loop)
+    return Replay(path.name, cines, rate_hz=reading.rate_hz, loop=reading.loop, sizes=reading.sizes)
 
 
 class IgtlSource:
@@ -128,11 +136,11 @@ class IgtlSource:
         while (found := self._mailbox.take(max(deadline_s - time.monotonic(), 0.0))) is not None:
             number, message = found
             try:
-                frame = self._reading.frame_of(message)
+                frame, fault = self._reading.frame_of(message)
             except Exception as error:  # one image must not end the stream
                 self._counters.add("bad_frames", error)
                 continue
-            return Arrival(frame, number, message.arrived_s, message.header.time_s or time.time())
+            return Arrival(frame, number, message.arrived_s, message.header.time_s or time.time(), fault)
         return None
 
     @property

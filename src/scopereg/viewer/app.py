@@ -74,6 +74,7 @@ class Site:
             Route("/api/volume", self.volume, methods=["GET"]),
             Route("/api/volume", self.upload, methods=["POST"]),
             Route("/api/labels", self.labels),
+            Route("/api/pixel-size", self.pixel_size, methods=["POST"]),
             WebSocketRoute("/ws", self.socket),
         ]
         handlers: Mapping[Any, Any] = {
@@ -152,6 +153,14 @@ class Site:
             self._uploads -= 1
         self.hub.wake(state=True)
         return JSONResponse({"ok": True})
+
+    async def pixel_size(self, request: Request) -> Response:
+        """The size of a pixel in mm, as a page tells it over its socket."""
+        asked = {"do": "pixel_size", "mm": request.query_params.get("mm")}
+        told = await run_in_threadpool(self.show.do, asked)
+        self.hub.wake(state=True)
+        self.hub.notice(told)
+        return JSONResponse({"ok": True, "told": told})
 
     async def socket(self, socket: WebSocket) -> None:
         await socket.accept()

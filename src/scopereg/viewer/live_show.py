@@ -14,9 +14,12 @@ from scopereg.errors import ScopeRegError, did_you_mean
 from scopereg.images import Volume
 from scopereg.io.limits import largest_bytes, limit_of
 from scopereg.io.read_image import ending_of
+from scopereg.io.stored import StoredFrame
 from scopereg.io.volumes import read_foreign
 from scopereg.live.exchange import Counters
+from scopereg.live.format import Format, resized
 from scopereg.live.loop import Loop, Update
+from scopereg.live.pixel_sizes import read_pixel_mm
 from scopereg.live.scene import Scene
 from scopereg.registration.result import WaitingError
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays
@@ -99,7 +102,8 @@ class LiveShow:
 
     def state(self) -> dict[str, Any]:
         shown, recording = self._shown[0], self._recording
-        can = ["pause", "step", "record"]
+        can = ["pause", "step", "record", "pixel_size"]
+        question = self._loop.sizes.question
         can += ["upload"] if self.largest_upload else []
         can += ["choose"] if self._rooms.volumes is not None else []
         return base_state(
@@ -115,6 +119,7 @@ class LiveShow:
             finished=self._loop.finished,
             counters=self._all_counters(self._loop.counters()),
             last_fault=self._loop.last_fault or self.counters.last_fault,
+            asks=None if question is None else question.facts,
         )
 
     def packet(self) -> tuple[int, bytes] | None:
@@ -138,6 +143,8 @@ class LiveShow:
             "record": self._record,
             "end_recording": lambda _: self.end_recording(),
             "choose": self._choose,
+            "pixel_size": self._pixel_size,
+            "keep_pixel_size": self._keep_pixel_size,
         }
         action = actions.get(str(request.get("do")))
         if action is None:
@@ -216,7 +223,7 @@ class LiveShow:
         """Find the frame on the screen in another volume too, where no other frame comes by itself."""
         if self._latest is None or not (self._loop.paused or self._loop.finished):
             return
-        update = replace(self._latest[1], notice="")
+        update = replace(self._latest[1], notice="", asks="")
         try:
             self(replace(update, result=scene.register(update.frame), error=None))
         except ScopeRegError as error:
@@ -246,6 +253,25 @@ class LiveShow:
         self.record_to(path)
         return f"recording {name}"
 
+    def _pixel_size(self, request: Mapping[str, Any]) -> str:
+        told = self._loop.sizes.tell(read_pixel_mm(request.get("mm")), _number_of(request))
+        self._settle(told)
+        width, height = told.size
+        return f"pixels of pictures of {width} x {height} measure {told.pixel_words}"
+
+    def _keep_pixel_size(self, request: Mapping[str, Any]) -> str:
+        kept = self._loop.sizes.keep(_number_of(request))
+        return f"pixels still measure {kept.pixel_words}"
+
+    def _settle(self, told: Format) -> None:
+        """Find the frame on the screen again with the pixels that it has now, where no other frame comes."""
+        if self._latest is None or told.pixel_mm is None:
+            return
+        number, update = self._latest
+        if update.frame.size == told.size and isinstance(update.frame, StoredFrame):
+            self._latest = number, replace(update, frame=resized(update.frame, told.pixel_mm))
+            self._look_again(self._shown[0].scene)
+
     def _choose(self, request: Mapping[str, Any]) -> str:
         wanted = request.get("name")
         self._listed = (-_LISTED_S, ())
@@ -266,6 +292,12 @@ class LiveShow:
             names = volumes_in(folder)
             self._listed = now_s, names
         return names
+
+
+def _number_of(request: Mapping[str, Any]) -> int | None:
+    """Of the question that a page answers; None where it answers none."""
+    number = request.get("number")
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def recording_name(given: object) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 from scopereg import __version__
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, unit_range
+from scopereg.live.format import is_sized
 from scopereg.live.loop import Update
 from scopereg.registration.result import Assessment, Result
 
@@ -43,7 +44,7 @@ def packet_of(
     header = {
         "type": "update",
         "generation": generation,
-        "frame": {"shape": list(pixels.shape), "pixel_to_image": flat(pixel_to_image), "name": name},
+        "frame": {**_grid(pixels, pixel_to_image), "name": name, "sized": is_sized(frame)},
         "image_to_volume": None if result is None else flat(result.pose.matrix),
         "evidence": None if evidence is None else {"shape": list(evidence.shape)},
         **Assessment.of(result, error).facts,
@@ -52,6 +53,10 @@ def packet_of(
     head = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     maps = b"" if evidence is None else evidence.tobytes()
     return b"".join((struct.pack("<I", len(head)), head, pixels.tobytes(), maps))
+
+
+def _grid(pixels: Bytes, pixel_to_image: npt.NDArray[np.float64]) -> dict[str, Any]:
+    return {"shape": list(pixels.shape), "pixel_to_image": flat(pixel_to_image)}
 
 
 def live_facts(update: Update, error_mm: float = math.nan) -> dict[str, Any]:
@@ -88,6 +93,7 @@ def base_state(mode: str, **facts: Any) -> dict[str, Any]:
         "finished": False,
         "counters": {},
         "last_fault": "",
+        "asks": None,
         "results": None,
     }
     assert set(facts) <= set(usual), set(facts) - set(usual)

@@ -6,11 +6,14 @@ import { tileOf } from "./mixing.js";
 const MIXES = ["blend", "wipe", "checker"];
 const LAYOUTS = ["space", "planes"];
 
+import { PixelSize } from "./pixel_size.js";
+
 export class Controls {
   constructor(page) {
     this.page = page;
     this.byId = (id) => document.getElementById(id);
     this.wireLive();
+    this.pixelSize = new PixelSize(page);
     this.wireVolumes();
     this.wireResults();
     this.wireLook();

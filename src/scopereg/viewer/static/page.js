@@ -79,6 +79,7 @@ export class Page {
     this.model.state = state;
     if (before && before.mode === "live" && before.source !== state.source) this.trace.clear();
     this.frontage.show();
+    this.controls.pixelSize.show(state);
     this.loadVolume(state.volume);
     this.look();
   }

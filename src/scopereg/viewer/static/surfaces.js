@@ -64,7 +64,7 @@ export class FrameSurface {
 
   get ready() {
     const { update, placed } = this.page.model;
-    return Boolean(update && update.columns && (this.space === "frame" || placed));
+    return Boolean(update && update.columns && (this.space === "frame" ? update.frame.sized !== false : placed));
   }
 
   // From (column, row, 0) to mm.
