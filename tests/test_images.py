@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, sample_slice
-from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
+from scopereg.images import (
+    Frame,
+    Volume,
+    check_content,
+    field_of_view,
+    largest_section,
+    pose_from_voxels,
+    pose_to_voxels,
+    seen_from,
+)
 
 OBLIQUE = Pose.from_euler_deg((20, -35, 50), (0, 0, 0)).rotation
 
@@ -214,6 +224,51 @@ def test_masks_go_with_flips_and_cuts() -> None:
     assert part.to("cpu").mask is not None
     with pytest.raises(ScopeRegError, match="is not one of a frame of 50 x 40 pixels"):
         frame.cut(10, 5, 51, 25)
+
+
+def masked_volume(hidden: float) -> Volume:
+    """A ramp with a box of one value in it that does not count."""
+    z, y, x = np.mgrid[:10, :16, :20]
+    array, mask = 0.1 + 0.01 * x + 0.005 * y + 0.02 * z, np.ones((10, 16, 20), bool)
+    array[3:7, 4:9, 5:15] = hidden
+    mask[3:7, 4:9, 5:15] = False
+    return Volume(array, 0.5, direction=OBLIQUE, origin_mm=(1, 2, 3), mask=mask)
+
+
+def test_what_does_not_count_of_a_volume_does_not_leak() -> None:
+    """Neither when it is resampled nor when it is seen from elsewhere."""
+    turned = torch.tensor(OBLIQUE.tolist()), torch.tensor([0.7, -0.4, 0.2])
+    made = [
+        [volume, volume.resampled(0.7), seen_from(volume, *turned, (8, 12, 14)), volume.to("cpu")]
+        for volume in map(masked_volume, (0.0, 100.0))
+    ]
+    for dark, bright in zip(*made, strict=True):
+        assert torch.equal(dark.mask, bright.mask)
+        torch.testing.assert_close(dark.tissue, bright.tissue)
+        assert 0 < float(dark.mask.float().mean()) < 1
+        assert not dark.known[~dark.mask].any()
+    assert "masked" in repr(made[0][0])
+    assert masked_volume(0.3).section_voxels == 16 * 20  # its first plane counts as a whole
+    plain = replace(made[0][0], mask=None)
+    assert plain.known is None
+    assert plain.section_voxels == np.inf
+
+
+def test_grey_values_of_what_counts_are_spread_from_black_to_white() -> None:
+    """Not those of all: what is left out may be as bright as metal."""
+    bright = masked_volume(100.0)
+    ready = replace(bright, array=1000 * bright.array).for_registration()
+    assert not ready.array[~ready.mask].any()
+    assert float(ready.array[ready.mask].quantile(0.5)) == pytest.approx(0.5, abs=0.1)
+    within = masked_volume(100.0).for_registration()  # what counts lies in [0, 1] already
+    assert torch.equal(within.array, masked_volume(0.5).tissue)
+
+
+def test_the_largest_section() -> None:
+    mask = torch.zeros(4, 5, 6, dtype=torch.bool)
+    mask[1:3, 1:5, 2:4] = True  # 2 x 4 x 2 voxels
+    assert largest_section(mask) == 8
+    assert largest_section(mask, (0.5, 1.0, 3.0)) == max(4 * 2 * 0.5, 2 * 2 * 1.5, 2 * 4 * 3.0)
 
 
 def test_grey_values_of_any_range_leave_what_does_not_count_black() -> None:

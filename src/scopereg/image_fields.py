@@ -81,16 +81,17 @@ def as_labels(value: Any, array: Tensor, where: str) -> Tensor:
     return labels.to(array.device, torch.uint8 if labels.dtype == torch.bool else labels.dtype)
 
 
-def as_mask(value: Any, array: Tensor) -> Tensor:
-    fix = "pass a mask of the frame's shape that is true where pixels are tissue"
+def as_mask(value: Any, array: Tensor, where: str) -> Tensor:
+    kind, each = where.lower(), "pixels" if array.ndim == 2 else "voxels"
+    fix = f"pass a mask of the {kind}'s shape that is true where {each} count"
     try:
         mask = _from_any(value)
     except (TypeError, ValueError) as error:
-        raise ScopeRegError(f"not an array: {error}", where="Frame(mask)", fix=fix) from None
+        raise ScopeRegError(f"not an array: {error}", where=f"{where}(mask)", fix=fix) from None
     if mask.dtype != torch.bool or mask.shape != array.shape:
         raise ScopeRegError(
-            f"the mask holds {mask.dtype} of shape {tuple(mask.shape)}, the frame has the shape {tuple(array.shape)}",
-            where="Frame(mask)",
+            f"the mask holds {mask.dtype} of shape {tuple(mask.shape)}, the {kind} has the shape {tuple(array.shape)}",
+            where=f"{where}(mask)",
             fix=fix,
         )
     return mask.to(array.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ class _Image:
     origin_mm: tuple[float, ...]
     labels: Tensor | None
     frame_of_reference: str
+    mask: Tensor | None
 
     _axes = 0
 
@@ -45,9 +47,11 @@ class _Image:
         origin_mm: Sequence[float] | None = None,
         labels: Any = None,
         frame_of_reference: str = "",
+        mask: Any = None,
     ) -> None:
         where = type(self).__name__
         _set(self, "array", as_tensor(array, self._axes, where))
+        _set(self, "mask", None if mask is None else as_mask(mask, self.array, where))
         _set(self, "spacing_mm", as_sizes(spacing_mm, self._axes, f"{where}(spacing_mm)"))
         _set(self, "labels", None if labels is None else as_labels(labels, self.array, where))
         _set(self, "frame_of_reference", frame_of_reference)
@@ -59,7 +63,9 @@ class _Image:
 
     def __repr__(self) -> str:
         labels = "" if self.labels is None else ", labelled"
-        return f"{type(self).__name__}({' x '.join(map(str, self.shape))}, {listed(self.spacing_mm)} mm{labels})"
+        masked = "" if self.mask is None else ", masked"
+        size = " x ".join(map(str, self.shape))
+        return f"{type(self).__name__}({size}, {listed(self.spacing_mm)} mm{labels}{masked})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,6 +94,16 @@ class _Image:
             )
         return sum(self.spacing_mm) / len(self.spacing_mm)
 
+    @property
+    def tissue(self) -> Tensor:
+        """The pixels, black where they do not count."""
+        return self.array if self.mask is None else self.array * self.mask
+
+    def for_registration(self: Image) -> Image:
+        """Grey values in [0, 1], black where they do not count."""
+        scaled = unit_range(self.array, self.mask)
+        return replace(self, array=scaled if self.mask is None else scaled * self.mask)
+
     def numpy(self) -> npt.NDArray[np.float32]:
         """The pixels as a numpy array on the host."""
         values: npt.NDArray[np.float32] = self.array.detach().cpu().numpy()
@@ -99,8 +115,8 @@ class _Image:
 
     def _changed(self: Image, change: Callable[[Tensor], Tensor], **fields: Any) -> Image:
         """A copy of which everything that is stored for each pixel went through a change."""
-        labels = None if self.labels is None else change(self.labels)
-        return replace(self, array=change(self.array), labels=labels, **fields)
+        labels, mask = (None if values is None else change(values) for values in (self.labels, self.mask))
+        return replace(self, array=change(self.array), labels=labels, mask=mask, **fields)
 
     def resampled(self: Image, spacing_mm: float | None = None, size: Sequence[int] | None = None) -> Image:
         """The same field at one spacing on all axes, by default the finest it has; labels by the nearest.
@@ -130,12 +146,19 @@ class _Image:
         centre = self._corner_to_centre(self.size, self.spacing_mm)
         shift = centre - self._corner_to_centre(sizes, [step] * len(sizes))
         origin = tuple(np.asarray(self.origin_mm) + shift)
-        pixels = self._interpolated(lambda values: regrid(smoothed(values, scale), scale, sizes, "bilinear"))
+        pixels = self.interpolated(lambda values: regrid(smoothed(values, scale), scale, sizes, "bilinear"))
         return replace(self, **pixels, spacing_mm=(step,) * len(sizes), origin_mm=origin, labels=labels)
 
-    def _interpolated(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """The fields of grey values after a linear change."""
-        return {"array": change(self.array)}
+    def interpolated(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The fields `array` and `mask` after a linear change of grey values.
+
+        What counts is interpolated among itself; what does not count stays to be looked at.
+        """
+        if self.mask is None:
+            return {"array": change(self.array), "mask": None}
+        share = change(self.mask.to(self.array.dtype))
+        mask = share >= 0.5
+        return {"array": torch.where(mask, change(self.tissue) / share, change(self.array)), "mask": mask}
 
     def _corner_to_centre(self, size: Any, spacing_mm: Any) -> npt.NDArray[np.float64]:
         """Step in the image's own frame of reference from the first voxel's centre to the middle of the image."""
@@ -147,7 +170,8 @@ class Volume(_Image):
     """A 3D (or 2D+t) image: array (D, H, W), float32, axes x = W, y = H, z = D.
 
     `spacing_mm` is one number or (x, y, z). `origin_mm` is the place of voxel (0, 0, 0) in LPS world mm and the columns
-    of `direction` are the x, y and z axes there; without an origin the volume is centred on the world's origin.
+    of `direction` are the x, y and z axes there; without an origin the volume is centred on the world's origin. `mask`
+    (D, H, W) is true where voxels count: others are black to a network and part of no likeness.
     """
 
     direction: npt.NDArray[np.float64]
@@ -162,6 +186,7 @@ class Volume(_Image):
         direction: Any = None,
         labels: Any = None,
         frame_of_reference: str = "Volume",
+        mask: Any = None,
     ) -> None:
         try:
             # A pose checks its rotation: the same rules hold for the axes of a volume.
@@ -169,13 +194,23 @@ class Volume(_Image):
         except ScopeRegError as error:
             raise ScopeRegError(error.what, where="Volume(direction)", fix=error.fix) from None
         _set(self, "direction", axes)
-        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
+        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference, mask)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Array shape D, H, W."""
         depth, height, width = self.array.shape
         return depth, height, width
+
+    @property
+    def known(self) -> Tensor | None:
+        """Where it has a picture that counts (D, H, W); None without a mask: then whoever asks knows what is seen."""
+        return None if self.mask is None else field_of_view(self.tissue) & self.mask
+
+    @property
+    def section_voxels(self) -> float:
+        """The most that counts in one of its planes, in voxels; infinite without a mask: nothing was left out."""
+        return math.inf if self.mask is None else largest_section(self.mask)
 
     @property
     def centre_mm(self) -> npt.NDArray[np.float64]:
@@ -196,8 +231,6 @@ class Frame(_Image):
     where pixels are tissue: others, such as a colour overlay, are black to a network and part of no likeness.
     """
 
-    mask: Tensor | None
-
     _axes = 2
 
     def __init__(
@@ -209,8 +242,7 @@ class Frame(_Image):
         frame_of_reference: str = "Image",
         mask: Any = None,
     ) -> None:
-        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference)
-        _set(self, "mask", None if mask is None else as_mask(mask, self.array))
+        super().__init__(array, spacing_mm, origin_mm, labels, frame_of_reference, mask)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -222,11 +254,6 @@ class Frame(_Image):
     def centre_mm(self) -> npt.NDArray[np.float64]:
         """The middle of the frame in its own mm, z = 0."""
         return np.append(np.asarray(self.origin_mm) + self._corner_to_centre(self.size, self.spacing_mm), 0.0)
-
-    @property
-    def tissue(self) -> Tensor:
-        """The pixels, black where they do not count."""
-        return self.array if self.mask is None else self.array * self.mask
 
     @property
     def seen(self) -> Tensor:
@@ -241,11 +268,6 @@ class Frame(_Image):
             return 0.0
         field = field_of_view(self.array)
         return float((field & ~self.mask).sum() / field.sum().clamp_min(1))
-
-    def for_registration(self) -> Frame:
-        """Grey values in [0, 1], black where they do not count."""
-        scaled = unit_range(self.tissue)
-        return replace(self, array=scaled if self.mask is None else scaled * self.mask)
 
     def flipped(self, axis: int) -> Frame:
         """Mirrored in place: left to right along axis 0 (x), top to bottom along axis 1 (y)."""
@@ -262,18 +284,6 @@ class Frame(_Image):
             )
         origin = tuple(np.asarray(self.origin_mm) + np.array([left, top]) * self.spacing_mm)
         return self._changed(lambda values: values[top:bottom, left:right], origin_mm=origin)
-
-    def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Frame:
-        mask = None if self.mask is None else change(self.mask)
-        return super()._changed(change, mask=mask, **fields)
-
-    def _interpolated(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """Pixels that count are interpolated among themselves; what does not count stays to be looked at."""
-        if self.mask is None:
-            return super()._interpolated(change)
-        share = change(self.mask.to(self.array.dtype))
-        mask = share >= 0.5
-        return {"array": torch.where(mask, change(self.tissue) / share, change(self.array)), "mask": mask}
 
 
 def pose_to_voxels(pose: Pose, frame: Frame, volume: Volume) -> VoxelPoses:
@@ -311,11 +321,13 @@ def seen_from(volume: Volume, rotation: Tensor, translation: Tensor, shape: tupl
     """
     spacing = volume.isotropic_spacing_mm
     place = volume.array.device
-    array = resample_volume(volume.array[None], rotation[None].to(place), translation[None].to(place), shape=shape)[0]
+    turn, shift = rotation[None].to(place), translation[None].to(place)
+    voxels = volume.interpolated(lambda values: resample_volume(values[None], turn, shift, shape=shape)[0])
     direction = volume.direction @ rotation.double().cpu().numpy()
     centre = volume.centre_mm + volume.direction @ translation.double().cpu().numpy() * spacing
     first = centre - direction @ (np.array(shape[::-1]) - 1) * spacing / 2
-    return Volume(array, spacing, first.tolist(), direction, frame_of_reference=volume.frame_of_reference)
+    world = volume.frame_of_reference
+    return Volume(**voxels, spacing_mm=spacing, origin_mm=first.tolist(), direction=direction, frame_of_reference=world)
 
 
 def _common_spacing(frame: Frame, volume: Volume) -> float:
@@ -358,17 +370,27 @@ def field_of_view(array: Tensor) -> Tensor:
     return spanned(-1) & spanned(-2)
 
 
+def largest_section(mask: Tensor, spacing_mm: Sequence[float] = (1.0, 1.0, 1.0)) -> float:
+    """The most that is true (D, H, W) in a plane along two axes: square voxels, or mm with sizes x, y, z.
+
+    Of a frame no more than that can lie there, but for oblique planes.
+    """
+    area = math.prod(spacing_mm)
+    counts = (mask.sum(tuple(other for other in range(3) if other != axis)) for axis in range(3))
+    return max(int(count.max()) * area / step for count, step in zip(counts, reversed(spacing_mm), strict=True))
+
+
 def check_content(image: Volume | Frame) -> None:
     """An error for an image that holds one value only: nothing can be registered with it."""
     values = image.array
     kind = "Frame" if isinstance(image, Frame) else "Volume"
     path = str(getattr(image, "path", ""))  # of an image that was read
-    if isinstance(image, Frame) and image.mask is not None:
+    if image.mask is not None:
         values = values[image.mask]
         if not values.numel():
             raise ScopeRegError(
-                "its mask leaves out every pixel",
-                where=path or "Frame.mask",
+                f"its mask leaves out every {'pixel' if kind == 'Frame' else 'voxel'}",
+                where=path or f"{kind}.mask",
                 fix="look at the image: it may be all colour overlay; or leave the mask out",
             )
     low, high = float(values.min()), float(values.max())
@@ -380,13 +402,17 @@ def check_content(image: Volume | Frame) -> None:
         )
 
 
-def unit_range(array: Tensor) -> Tensor:
-    """Values in [0, 1]: as they are where they lie there, else scaled by their 1st and 99th percentiles."""
+def unit_range(array: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Values in [0, 1]: as they are where they lie there, else scaled by their 1st and 99th percentiles.
+
+    Where a mask tells what counts, by what that is; the others are cut off.
+    """
     array = array.float()
-    if float(array.min()) >= 0 and float(array.max()) <= 1:
-        return array
-    ranks = [round(share * (array.numel() - 1)) for share in (_DARK, _BRIGHT)]
+    counted = array if mask is None or not bool(mask.any()) else array[mask]
+    if float(counted.min()) >= 0 and float(counted.max()) <= 1:
+        return array if counted is array else array.clamp(0, 1)
+    ranks = [round(share * (counted.numel() - 1)) for share in (_DARK, _BRIGHT)]
     # Partitioned, not sorted, and scaled in place: a volume may have more than a hundred million voxels.
-    ordered = torch.from_numpy(np.partition(array.detach().cpu().numpy(), ranks, axis=None)[ranks]).to(array.device)
+    ordered = torch.from_numpy(np.partition(counted.detach().cpu().numpy(), ranks, axis=None)[ranks]).to(array.device)
     low, high = ordered
     return (array - low).div_((high - low).clamp_min(1e-6)).clamp_(0, 1)

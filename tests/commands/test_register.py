@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from scopereg.images import Volume
 from scopereg.io import stored
 from scopereg.io.cine import Cine
 from scopereg.io.pictures import png_bytes
+from scopereg.io.read_image import read_image
+from scopereg.io.volumes import write_labels
 from scopereg.provenance import tensors_sha256
 from scopereg.registration import batch, reading
 from scopereg.registration.batch import COLUMNS, read_table
@@ -166,6 +169,29 @@ def test_what_a_mask_leaves_out_has_no_part_in_the_pose(
     assert written[0]["frame"]["frame_mask"] == "mask.png"
     assert len(written[0]["frame"]["frame_mask_sha256"]) == 64
     assert read_results([tmp_path / "plain.json"])  # with its facts it is read again
+
+
+def test_what_does_not_count_of_the_volume_has_no_part_in_the_pose(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever lies there; a mask of another place is an error."""
+    organ = read_image(case.folder / "organ.nii.gz")
+    counts = torch.from_numpy(organ.array > 0)
+    noise = torch.rand(counts.shape, generator=torch.Generator().manual_seed(0))
+    other = replace(case.volume, array=torch.where(counts, case.volume.array, noise))
+    io.write_volume(other, tmp_path / "other.nii.gz")
+    write_labels(Volume(counts.float(), 1.0, (900, 0, 0), labels=counts), tmp_path / "far.nii.gz")
+    words = ["--pixel-mm", STEP, "--method", "start", "--start", near(case, 0, tmp_path), "--refine", "--volume-mask"]
+    poses = []
+    for volume in (case.folder / "volume.nii.gz", tmp_path / "other.nii.gz"):
+        out = tmp_path / f"{volume.name}.json"
+        assert register(case.folder / "frame.png", volume, "-o", out, *words, case.folder / "organ.nii.gz") == 0
+        poses.append(json.loads(out.read_text()))
+        assert poses[-1]["volume"]["volume_mask"] == "organ.nii.gz"
+    assert poses[0]["matrix_lps"] == poses[1]["matrix_lps"]
+    assert "note    by the volume mask organ.nii.gz" in capsys.readouterr().out
+    assert register(case.folder / "frame.png", tmp_path / "other.nii.gz", *words, tmp_path / "far.nii.gz") == 2
+    assert "none of its labelled voxels lies in the volume" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_folder_of_masks(case: Case, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from scopereg.geometry import Pose, sample_poses
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.metaimage import MetaSequence, write_metaimage
 from scopereg.io.pictures import grey_pixels, png_bytes
+from scopereg.io.volumes import write_labels
 
 COUNT = 4
 BORDER = 10  # pixels around the picture of the DICOM files
@@ -40,7 +42,7 @@ class Case(NamedTuple):
 
 @pytest.fixture(scope="session")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """frame.png, mask.png, frame.dcm, cine.dcm, scan.igs.mha with scan.xml, frames/, volume.nii.gz, turned."""
+    """frame.png, mask.png, frame.dcm, cine.dcm, scan.igs.mha with scan.xml, frames/, volume.nii.gz, organ.nii.gz."""
     folder = tmp_path_factory.mktemp("patient")
     patient = phantom.create("echo", seed=200_001, shape=(24, 96, 96))
     tilt = Pose.from_euler_deg((5, -3, 20), (0, 0, 0)).rotation
@@ -52,6 +54,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
         pose_from_voxels(drawn.rotation[row], drawn.translation[row], frame, volume) for row, frame in enumerate(frames)
     ]
     io.write_volume(volume, folder / "volume.nii.gz")
+    organ = torch.ones(volume.shape, dtype=torch.uint8)
+    organ[:, :16] = 0
+    write_labels(replace(volume, labels=organ), folder / "organ.nii.gz")
     pixels = np.stack([grey_pixels(image) for image in images])
     (folder / "frames").mkdir()
     for row, image in enumerate(pixels):

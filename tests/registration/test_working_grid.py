@@ -26,8 +26,10 @@ from scopereg.registration.working_grid import (
     FieldOfView,
     KnownSizes,
     WorkingGrid,
+    counted,
     depth_for,
     isotropic,
+    middle,
     padded,
 )
 
@@ -254,6 +256,24 @@ def test_padding_leaves_the_middle_where_it_is() -> None:
     assert wide.centre_mm == pytest.approx(volume.centre_mm)
     assert torch.equal(wide.array[12:20, 17:47], volume.array)
     assert padded(volume, (8, 30, 41)) is volume
+
+
+def test_what_counts_is_cut_out_and_padded_with_its_volume() -> None:
+    mask = torch.zeros(8, 30, 41, dtype=torch.bool)
+    mask[2:5, 10:22, 7:30] = True
+    volume = Volume(torch.rand(8, 30, 41), (0.5, 0.5, 0.5), (1, 2, 3), TURNED, mask=mask)
+    box = counted(volume)
+    assert torch.equal(box.array, volume.array[2:5, 10:22, 7:30])
+    assert bool(box.mask.all())
+    assert box.origin_mm == pytest.approx(np.array((1, 2, 3)) + 0.5 * TURNED @ (7, 10, 2))
+    wide = padded(box, (32, 12, 23))
+    assert int(wide.mask.sum()) == int(mask.sum())
+    assert torch.equal(wide.tissue[wide.mask], volume.array[mask])
+    assert torch.equal(middle(wide, (3, 12, 23)).mask, wide.mask[15:18])
+    plain = replace(volume, mask=None)
+    assert counted(plain) is plain
+    averaged = working_grid._averaged
+    assert averaged(volume, 1.1) is volume  # it is small
 
 
 def test_a_stream_prepares_once_and_keeps_a_few_fields_of_view(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,8 @@ def reading_of(volume: Path, options: MaskedReading) -> Reading:
 
     if options.frame_mask is not None:
         read_frame_masks(options.frame_mask)
-    return Reading(volume, **left_open(options), frame_mask=options.frame_mask)
+    told = left_open(options)
+    return Reading(volume, **told, frame_mask=options.frame_mask, volume_mask=options.volume_mask)
 
 
 def left_open(options: ImageReading) -> dict[str, Any]:

@@ -171,6 +171,8 @@ class MaskedReading(ImageReading):
 
     frame_mask: Path | None = None
     """Mask in the size of the frame (PNG, NIfTI, NRRD, MHA): what is not 0 counts. Or a folder of masks by name."""
+    volume_mask: Path | None = None
+    """Label map in the space of the volume (NIfTI, NRRD, MHA): what is labelled counts, and frames are sought there."""
 
 
 @dataclass(frozen=True)

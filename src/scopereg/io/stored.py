@@ -61,8 +61,9 @@ class StoredVolume(Volume):
         frame_of_reference: str = "Volume",
         path: Path | str = "",
         facts: Mapping[str, Any] | None = None,
+        mask: Any = None,
     ) -> None:
-        super().__init__(array, spacing_mm, origin_mm, direction, labels, frame_of_reference)
+        super().__init__(array, spacing_mm, origin_mm, direction, labels, frame_of_reference, mask)
         for name, value in (("path", Path(path)), ("facts", dict(facts or {}))):
             object.__setattr__(self, name, value)
 

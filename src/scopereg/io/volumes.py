@@ -23,6 +23,7 @@ from scopereg.io.metaimage import is_sequence
 from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
 from scopereg.io.records import Record
 from scopereg.io.stored import StoredVolume, given_spacing_note, is_anatomical
+from scopereg.io.volume_masks import with_mask
 from scopereg.progress import timed
 
 _CHILD = "scopereg.io.apart.volumes:volume"
@@ -36,15 +37,24 @@ def read_volume(
     index: int | None = None,
     series: str | None = None,
     detached: bool = True,
+    volume_mask: Path | str | None = None,
 ) -> StoredVolume:
     """A volume from NIfTI, NRRD, MHA or MHD, a DICOM series (its folder) or an enhanced multi-frame DICOM file.
 
     `spacing_mm` (x, y, z) is needed where the file states none; `index` chooses between points in time and `series`
     between DICOM series. Bytes become 0 to 1, other values stay. Every voxel keeps its place in LPS mm: a volume with
     left-handed axes gets its slices in the opposite order, which its facts tell. `detached=False` is for files that
-    somebody else brought: their voxels must lie in the file itself.
+    somebody else brought: their voxels must lie in the file itself. What is labelled in a `volume_mask` counts, and
+    nothing else (`io.volume_masks`).
     """
-    path = Path(path)
+    volume = _read(Path(path), spacing_mm, index, series, detached)
+    return volume if volume_mask is None else with_mask(volume, volume_mask)
+
+
+def _read(
+    path: Path, spacing_mm: float | Sequence[float] | None, index: int | None, series: str | None, detached: bool
+) -> StoredVolume:
+    """A volume of a file or folder of any kind."""
     if not path.exists():
         raise ScopeRegError("there is no such file or folder", where=str(path), fix="check the name and the folder")
     dicom = path.is_dir() or says_dicom(path)

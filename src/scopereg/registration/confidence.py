@@ -97,10 +97,18 @@ def at_pose(fine: bool) -> slice:
 class QualityFeatures:
     """A volume prepared to tell the quality features of frames located in it."""
 
-    def __init__(self, volume: Float[Tensor, "d h w"], fine: PreparedFine | None = None) -> None:
-        """`volume` in [0, 1], on the device of the frames to come, and as the fine stage prepared it."""
+    def __init__(
+        self,
+        volume: Float[Tensor, "d h w"],
+        fine: PreparedFine | None = None,
+        known: Bool[Tensor, "d h w"] | None = None,
+    ) -> None:
+        """`volume` in [0, 1], on the device of the frames to come, and as the fine stage prepared it.
+
+        `known` is where it has a picture that counts; by default its planes' field of view.
+        """
         self.fine = fine
-        self._grey = GreyVolume(volume, RefineOptions(levels=_LEVELS))
+        self._grey = GreyVolume(volume, RefineOptions(levels=_LEVELS), known)
         # Made here, since what is recorded may not copy from the host.
         self._targets = target_points((volume.shape[1], volume.shape[2]), device=volume.device)
 

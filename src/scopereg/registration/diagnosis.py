@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses
-from scopereg.images import Frame, Volume, pose_to_voxels, seen_from, unit_range
+from scopereg.images import Frame, Volume, pose_to_voxels, seen_from
 from scopereg.progress import timed
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.grey import blur
@@ -240,7 +240,8 @@ def _prepared(network: PreparedNetwork, frame: Frame, led: Pose | None, grid: Wo
         return _Place(window, session, session.fine)
     device = network.model.device
     stage = make_learned(device, far=False).stage
-    return _Place(window, session, PreparedFine(stage, unit_range(window.array).to(device)))
+    voxels = window.for_registration().array.to(device)
+    return _Place(window, session, PreparedFine(stage, voxels, section=window.section_voxels))
 
 
 def _around(volume: Volume, frame: Frame, start: Pose, shape: tuple[int, int, int]) -> Volume:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from scopereg.devices import full_precision
 from scopereg.geometry import VoxelPoses
 from scopereg.geometry.steps import inverse_positive, moved, solve_positive
 from scopereg.networks.anywhere import alike
-from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume
+from scopereg.networks.fine import FINEST, FineFrame, FineStage, FineVolume, FrameLevel
 from scopereg.networks.passes import place
 from scopereg.networks.pyramid import read_table, volume_lattice
 from scopereg.ops import descent
@@ -37,12 +38,29 @@ class Stretched(NamedTuple):
     factors: Float[Tensor, "b 2"]  # how many times as wide and as high the pixels are there
 
 
+def coverable(frame: FrameLevel, section: float) -> Float[Tensor, "b"]:
+    """The share of frames that planes of a volume can cover at most, of whose voxels no more than a `section` count."""
+    height, width = (frame.points[:, axis].amax() - frame.points[:, axis].amin() + 1 for axis in (1, 0))
+    shown = (frame.weights > 0).float().mean(1) * height * width
+    return (section / shown.clamp_min(1.0)).clamp_max(1.0)
+
+
 class PreparedFine:
     """Frames of one volume, on its grid."""
 
-    def __init__(self, stage: FineStage, volume: Float[Tensor, "d h w"], encoded: FineVolume | None = None) -> None:
-        """`volume` in [0, 1]; `encoded` where somebody has that already."""
-        self.stage = stage
+    def __init__(
+        self,
+        stage: FineStage,
+        volume: Float[Tensor, "d h w"],
+        encoded: FineVolume | None = None,
+        *,
+        section: float = math.inf,
+    ) -> None:
+        """`volume` in [0, 1]; `encoded` where somebody has that already.
+
+        Of a volume with a mask no plane has more than a `section` that counts, in square voxels.
+        """
+        self.stage, self.section = stage, section
         with torch.inference_mode():
             self.encoded = encoded or stage.encode(volume[None].float())
             shown = F.max_pool3d((volume[None] > 0).float(), _CONTENT + 1, _CONTENT, _CONTENT // 2)
@@ -65,7 +83,7 @@ class PreparedFine:
         found = self.stage.agreement(level, frame, self.encoded.levels[level], poses).robust
         shown, inside = read_table(*self._shown, place(frame.points, *poses) / _CONTENT)
         shared = (frame.weights * shown[..., 0] * inside).sum(1) / frame.weights.sum(1).clamp_min(1e-6)
-        return found.masked_fill(shared < _SHARED, torch.inf)
+        return found.masked_fill(shared < _SHARED * coverable(frame, self.section), torch.inf)
 
     @torch.inference_mode()
     def features(self, frames: FineFrame, poses: VoxelPoses) -> Float[Tensor, "b 4"]:
@@ -128,7 +146,8 @@ class PreparedFine:
         with full_precision(poses.rotation.device):
             found = self.stage.agreement(FINEST, frames.levels[FINEST], self.encoded.levels[FINEST], poses)
             told = 1 - found.residual / 2 + alike(frames.far, self.encoded.far, poses)[:, 0]
-        return torch.where(found.inside >= _LEAST_INSIDE, told, 0.0)
+        least = _LEAST_INSIDE * coverable(frames.levels[FINEST], self.section)
+        return torch.where(found.inside >= least, told, 0.0)
 
     @torch.inference_mode()
     def stretched(self, frames: FineFrame, poses: VoxelPoses, *, coarsely: bool = False) -> Stretched:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from scopereg.geometry import VoxelPoses, centred_axis, sample_slice
 from scopereg.geometry.steps import lever_voxels
-from scopereg.images import field_of_view
+from scopereg.images import field_of_view, largest_section
 from scopereg.registration.likeness import NOTHING_SHARED, Normal
 
 GREY = "grey"
@@ -93,6 +93,8 @@ class GreyVolume:
         self.options = options
         image = volume.float()[None]
         seen = (field_of_view(volume) if known is None else known.to(volume.device)).float()[None]
+        # Of a frame that is larger than all that counts no more can be shared.
+        self.section = math.inf if known is None else largest_section(known)
         self.levels: list[Tensor] = []
         for level in options.levels:
             values = normalise_locally(image, seen, level.smooth, level.window, options.floor)[0]
@@ -102,11 +104,11 @@ class GreyVolume:
 
     def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[GreyComparison]:
         for level, volume in zip(self.options.levels, self.levels, strict=True):
-            yield GreyComparison(volume, frames, seen, level, self.options)
+            yield GreyComparison(volume, frames, seen, level, self.options, self.section)
 
     def finest(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> GreyComparison:
         """The last of the comparisons alone."""
-        return GreyComparison(self.levels[-1], frames, seen, self.options.levels[-1], self.options)
+        return GreyComparison(self.levels[-1], frames, seen, self.options.levels[-1], self.options, self.section)
 
     def correlations(
         self, frames: Float[Tensor, "b h w"], poses: VoxelPoses, masks: Bool[Tensor, "b h w"] | None = None
@@ -144,8 +146,11 @@ class GreyComparison:
         seen: Float[Tensor, "b rows columns"],
         level: Level,
         options: RefineOptions,
+        section: float = math.inf,
     ) -> None:
+        """Of the volume no plane has more than a `section` that counts, in pixels."""
         self.volume, self.options = volume, options
+        self.most = section / level.stride**2
         self.iterations, self.last_step = level.iterations, options.last_step
         self.longest_step = options.longest_step * max(level.smooth, 1.0)
         height, width = frames.shape[1:]
@@ -208,7 +213,7 @@ class GreyComparison:
         cut, frame = (apart[:, row, row].clamp_min(1e-12).sqrt() for row in (0, -1))
         among = apart[:, :-1, :-1] / cut.square()[:, None, None]
         with_frame = apart[:, :-1, -1] / (cut * frame).unsqueeze(1)
-        enough = count >= self.options.least_inside * self.seen.sum(1).clamp_min(1)
+        enough = count >= self.options.least_inside * self.seen.sum(1).clamp(1, self.most)
         similarity = torch.where(enough, with_frame[:, 0], NOTHING_SHARED)
         return _Moments(similarity, count, among, with_frame)
 

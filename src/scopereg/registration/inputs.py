@@ -22,7 +22,7 @@ _FORMAT = "scopereg-inputs-1"
 _FIX = "remove it, and tell where the images are: data=FOLDER, volume=FILE"
 _SIZES = ("volume_spacing_mm", "spacing_mm")
 _NUMBERS = ("volume_index", "region")
-_FILES = ("calibration", "frame_mask")
+_FILES = ("calibration", "frame_mask", "volume_mask")
 
 
 class Known(NamedTuple):

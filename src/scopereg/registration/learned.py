@@ -11,9 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scopereg.geometry import VoxelPoses
+from scopereg.images import largest_section
 from scopereg.networks.fine import FineStage, FineVolume, FrameLevel, VolumeLevel
 from scopereg.networks.pyramid import STRIDES
 from scopereg.networks.weights import fine_beside, load_network, weights_file, weights_sha256
+from scopereg.registration.fine import coverable
 from scopereg.registration.likeness import NOTHING_SHARED, Normal
 from scopereg.registration.settings import DEFAULT
 
@@ -39,7 +41,8 @@ class Learned:
     def prepare(self, volume: Float[Tensor, "d h w"], known: Bool[Tensor, "d h w"] | None = None) -> LearnedVolume:
         with torch.no_grad():
             shown = volume.float() if known is None else volume.float() * known.to(volume.device)
-            return LearnedVolume(self.stage, self.stage.encode(shown[None]))
+            section = math.inf if known is None else largest_section(known)
+            return LearnedVolume(self.stage, self.stage.encode(shown[None]), section)
 
 
 def make_learned(device: torch.device, far: bool) -> Learned:
@@ -53,13 +56,14 @@ def make_learned(device: torch.device, far: bool) -> Learned:
 class LearnedVolume:
     """The features of a volume."""
 
-    def __init__(self, stage: FineStage, encoded: FineVolume) -> None:
-        self.stage, self.encoded = stage, encoded
+    def __init__(self, stage: FineStage, encoded: FineVolume, section: float = math.inf) -> None:
+        """Of a volume with a mask no plane has more than a `section` that counts, in square voxels."""
+        self.stage, self.encoded, self.section = stage, encoded, section
 
     def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[LearnedComparison]:
         read = self.stage.read(frames * (seen > 0))
         for level, (frame, volume) in enumerate(zip(read.levels, self.encoded.levels, strict=True)):
-            yield LearnedComparison(self.stage, level, frame, volume)
+            yield LearnedComparison(self.stage, level, frame, volume, self.section)
 
 
 class LearnedComparison:
@@ -68,7 +72,10 @@ class LearnedComparison:
     iterations: int = _ITERATIONS
     last_step: float = _LAST
 
-    def __init__(self, stage: FineStage, level: int, frame: FrameLevel, volume: VolumeLevel) -> None:
+    def __init__(
+        self, stage: FineStage, level: int, frame: FrameLevel, volume: VolumeLevel, section: float = math.inf
+    ) -> None:
+        self.least = _LEAST_INSIDE * coverable(frame, section)
         self.stage, self.level, self.frame, self.volume = stage, level, frame, volume
         self.lever = frame.lever
         self.longest_step = _LONGEST * STRIDES[level]
@@ -76,7 +83,7 @@ class LearnedComparison:
     def similarity(self, poses: VoxelPoses) -> Float[Tensor, "b"]:
         """Mean cosine of the features, which have length 1."""
         found = self.stage.agreement(self.level, self.frame, self.volume, poses)
-        enough = found.inside > _LEAST_INSIDE
+        enough = found.inside > self.least
         return torch.where(enough, 1 - found.residual / 2, NOTHING_SHARED)
 
     def normal(self, poses: VoxelPoses) -> Normal:

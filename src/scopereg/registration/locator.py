@@ -10,7 +10,7 @@ from typing import Any
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, check_content, unit_range
+from scopereg.images import Frame, Volume, check_content
 from scopereg.progress import timed
 from scopereg.registration.body import BODY, Body
 from scopereg.registration.method import Method, create
@@ -54,7 +54,7 @@ class Locator:
         check_content(volume)
         self.volume = volume
         how = {"wide": wide, "refine": refine, "fallback": fallback}
-        unit = replace(volume, array=unit_range(volume.array))
+        unit = volume.for_registration()
         with timed(f"opened {getattr(method, 'name', method)}"):
             self.method = create(method, device, **how, seconds=seconds, any_angle=any_angle)
         with timed(f"prepared the volume for {self.method.name}"):

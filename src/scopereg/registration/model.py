@@ -13,7 +13,7 @@ from torch import nn
 
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError, did_you_mean
-from scopereg.images import Frame, Volume, unit_range
+from scopereg.images import Frame, Volume
 from scopereg.networks.fine import FineStage
 from scopereg.networks.scope_reg import ScopeReg
 from scopereg.networks.streaming import Precision, Streaming
@@ -101,8 +101,7 @@ class Registrar:
         """
         if frame is not None:
             field = FieldOfView.of(frame) if isinstance(frame, Frame) else frame
-            unit = replace(volume, array=unit_range(volume.array))
-            volume = on_grid(self, unit, field).first_look
+            volume = on_grid(self, volume.for_registration(), field).first_look
         return Session(self, volume, recorded=recorded)
 
     def register(self, frame: Frame, volume: Volume) -> Result:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, pose_to_voxels, unit_range
+from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
 from scopereg.registration.fine import PreparedFine
@@ -338,7 +338,8 @@ def _fine_of(model: Registrar, volume: Volume, session: Callable[[], Session] | 
     """All of a volume as the fine stage prepares it, or did so for a session of it; None where there is no stage."""
     if model.fine is None or session is not None:
         return None if session is None else session().fine
-    return PreparedFine(model.fine, unit_range(volume.array).to(model.device))
+    voxels = volume.for_registration().array.to(model.device)
+    return PreparedFine(model.fine, voxels, section=volume.section_voxels)
 
 
 class PreparedVolumes:

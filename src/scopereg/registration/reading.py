@@ -38,6 +38,7 @@ class LeftOpen:
     region: int | None = None
     calibration: Path | None = None
     frame_mask: Path | None = None
+    volume_mask: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,15 @@ class Reading(LeftOpen):
     @property
     def masks(self) -> tuple[Path, ...]:
         """Files and folders of masks, which are no frames."""
-        return () if self.frame_mask is None else (self.frame_mask,)
+        return tuple(path for path in (self.frame_mask, self.volume_mask) if path is not None)
 
     def open_cine(self, path: Path) -> Cine:
         how: dict[str, Any] = {"spacing_mm": self.spacing_mm, "region": self.region, "calibration": self.calibration}
         return read_cine(path, **how, frame_mask=self.frame_mask)
 
     def open_volume(self) -> Volume:
-        return read_volume(self.volume, spacing_mm=self.volume_spacing_mm, index=self.volume_index, series=self.series)
+        how: dict[str, Any] = {"spacing_mm": self.volume_spacing_mm, "index": self.volume_index, "series": self.series}
+        return read_volume(self.volume, **how, volume_mask=self.volume_mask)
 
 
 def frame_endings() -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def refine_pose(frame: Frame, volume: Volume, start: Pose, likeness: Likeness | 
     check_content(frame)
     check_content(volume)
     begin = time.perf_counter()
-    pose, found = refine_in(Refiner(volume.array, likeness), volume, frame, start)
+    pose, found = refine_in(Refiner(volume.tissue, likeness, known=volume.known), volume, frame, start)
     elapsed_ms = (time.perf_counter() - begin) * 1e3
     return Result(pose, "refinement", elapsed_ms, float(found.similarity[0]), found.iterations)
 
@@ -235,7 +235,8 @@ class PreparedRefinement(Prepared):
         self.volume, note = isotropic(volume, _spacing_mm(volume, method.likeness.most_voxels))
         self.notes = tuple(dict.fromkeys((*before.notes, *((note,) if note else ()))))
         spread = _precise_spread(self.volume) if before.precise else None
-        self.refiner = Refiner(self.volume.array.to(method.device), method.likeness, spread=spread)
+        voxels = self.volume.array.to(method.device)
+        self.refiner = Refiner(voxels, method.likeness, known=self.volume.known, spread=spread)
         self.precise = method.likeness.name == LEARNED
         grey = self.refiner.prepared
         self.alike = Similarity(self.volume, method.device, grey) if isinstance(grey, GreyVolume) else None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses, compose_poses, invert_poses
-from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels, unit_range
+from scopereg.images import Frame, Volume, check_content, pose_from_voxels, pose_to_voxels
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import pad_volumes
 from scopereg.networks.streaming import EncodedVolume
@@ -77,7 +77,7 @@ class Session:
         self.volume = volume
         self.spacing_mm = volume.isotropic_spacing_mm
         self.registrar = registrar
-        self._reference = unit_range(volume.array).to(registrar.device)
+        self._reference = volume.for_registration().array.to(registrar.device)
         streaming = registrar.streaming
         self.prepared: EncodedVolume | None = None  # the volume as encoded, of networks that stream
         self._locate: Locate = _not_encoded
@@ -92,7 +92,7 @@ class Session:
             self._locate_from = self._one_start_alone
         self.fine = fine
         if encoded and fine is None and registrar.fine is not None:
-            self.fine = PreparedFine(registrar.fine, self._reference)
+            self.fine = PreparedFine(registrar.fine, self._reference, section=volume.section_voxels)
         # Other networks may draw random numbers or wait for the GPU.
         self._recorded = recorded and streaming is not None
         self._names = features_of(registrar.fine is not None)
@@ -298,8 +298,8 @@ class Session:
         if self._quality is None:
             fine = self.fine
             if fine is None and self.registrar.fine is not None:  # a session that judges alone needs it too
-                fine = PreparedFine(self.registrar.fine, self._reference)
-            self._quality = QualityFeatures(self._reference, fine)
+                fine = PreparedFine(self.registrar.fine, self._reference, section=self.volume.section_voxels)
+            self._quality = QualityFeatures(self._reference, fine, self.volume.known)
         return self._quality
 
     def _unpack(self, packed: Tensor, features: Tensor) -> HostPoses:

@@ -26,7 +26,7 @@ class Similarity:
     def __init__(self, volume: Volume, device: torch.device, grey: GreyVolume | None = None) -> None:
         """The volume is isotropic, in [0, 1]; `grey` is the same as a refinement prepared it, where there is one."""
         self.volume, self.device = volume, device
-        self._grey = grey or GreyVolume(volume.array.to(device), FINEST)
+        self._grey = grey or GreyVolume(volume.array.to(device), FINEST, volume.known)
         self._replayed = Replayed(self._measure)
 
     def at(self, frame: Frame, pose: Pose) -> float:

@@ -20,7 +20,7 @@ import torch
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, check_content, unit_range
+from scopereg.images import Frame, check_content
 from scopereg.progress import timed
 from scopereg.registration.body import BODY, Body
 from scopereg.registration.body_likeness import BodyOnGround, Ground
@@ -224,14 +224,14 @@ def _ground_of(locator: Locator, prepared: Prepared, network: PreparedNetwork | 
         ready = network.volume_for(largest)
         fine = ready.fine
         assert fine is not None
-        return Ground(ready.volume, LearnedVolume(fine.stage, fine.encoded), 0.0, fine.device, fine)
+        return Ground(ready.volume, LearnedVolume(fine.stage, fine.encoded, fine.section), 0.0, fine.device, fine)
     if isinstance(prepared, PreparedRefinement):
         refiner = prepared.refiner
         return Ground(prepared.volume, refiner.prepared, refiner.trust, refiner.device)
     device = resolve_device("cpu")
-    volume, _ = isotropic(replace(locator.volume, array=unit_range(locator.volume.array)))
+    volume, _ = isotropic(locator.volume.for_registration())
     grey = Grey(WIDE)
-    return Ground(volume, grey.prepare(volume.array.to(device)), 1 / grey.spread**2, device)
+    return Ground(volume, grey.prepare(volume.array.to(device), volume.known), 1 / grey.spread**2, device)
 
 
 def _finished(

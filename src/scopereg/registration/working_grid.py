@@ -7,7 +7,7 @@ voxels away from the middle of what it is given. So the voxel size follows from 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -192,8 +192,8 @@ def padded(volume: Volume, shape: Shape) -> Volume:
     pads = [max(0, math.ceil((least - own) / 2)) for own, least in zip(volume.shape, shape, strict=True)]
     if not any(pads):
         return volume
-    array = F.pad(volume.array, [pad for one in reversed(pads) for pad in (one, one)])
-    return _moved(volume, array, [-pad for pad in pads], volume.spacing_mm)
+    sides = [pad for one in reversed(pads) for pad in (one, one)]
+    return _moved(volume, _of_each(volume, lambda values: F.pad(values, sides)), [-pad for pad in pads])
 
 
 def middle(volume: Volume, shape: Shape) -> Volume:
@@ -201,8 +201,20 @@ def middle(volume: Volume, shape: Shape) -> Volume:
     starts = [max(0, own - most) // 2 for own, most in zip(volume.shape, shape, strict=True)]
     if all(own <= most for own, most in zip(volume.shape, shape, strict=True)):
         return volume
-    z, y, x = (slice(start, start + most) for start, most in zip(starts, shape, strict=True))
-    return _moved(volume, volume.array[z, y, x], starts, volume.spacing_mm)
+    return _box(volume, [(start, start + most) for start, most in zip(starts, shape, strict=True)])
+
+
+def counted(volume: Volume) -> Volume:
+    """The box about what counts of a volume: frames are sought about its middle."""
+    if volume.mask is None or not bool(volume.mask.any()):
+        return volume
+    box = []
+    for axis in range(3):
+        first, second = (other for other in range(3) if other != axis)
+        places = volume.mask.any(second).any(first).nonzero().flatten()
+        box.append((int(places[0]), int(places[-1]) + 1))
+    whole = all(last - first == n for (first, last), n in zip(box, volume.shape, strict=True))
+    return volume if whole else _box(volume, box)
 
 
 def isotropic(
@@ -269,17 +281,32 @@ def _averaged(volume: Volume, spacing_mm: float) -> Volume:
     factors = [min(factor, own) for factor, own in zip(factors, volume.shape, strict=True)]
     if volume.array.numel() <= _HUGE_VOXELS or max(factors) == 1:
         return volume
-    array = F.avg_pool3d(volume.array[None, None], factors)[0, 0]
+    voxels = volume.interpolated(lambda values: F.avg_pool3d(values[None, None], factors)[0, 0])
     spacing = [own * factor for own, factor in zip(volume.spacing_mm, reversed(factors), strict=True)]
-    return _moved(volume, array, [(factor - 1) / 2 for factor in factors], spacing)
+    return _moved(volume, voxels, [(factor - 1) / 2 for factor in factors], spacing)
 
 
-def _moved(volume: Volume, array: Any, first_voxels: Sequence[float], spacing_mm: Sequence[float]) -> Volume:
+def _box(volume: Volume, box: Sequence[tuple[int, int]]) -> Volume:
+    """From first to last voxel (the one after it) along z, y, x."""
+    z, y, x = (slice(*ends) for ends in box)
+    return _moved(volume, _of_each(volume, lambda values: values[z, y, x]), [first for first, _ in box])
+
+
+def _of_each(volume: Volume, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The same change of voxels and of what of them counts."""
+    return {"array": change(volume.array), "mask": None if volume.mask is None else change(volume.mask)}
+
+
+def _moved(
+    volume: Volume, voxels: dict[str, Any], first_voxels: Sequence[float], spacing_mm: Sequence[float] | None = None
+) -> Volume:
     """A volume in the same world whose first voxel lies at `first_voxels` (z, y, x) of the old one."""
     steps = np.array(first_voxels[::-1], dtype=float) * volume.spacing_mm
     first = np.asarray(volume.origin_mm) + volume.direction @ steps
+    spacing = volume.spacing_mm if spacing_mm is None else tuple(spacing_mm)
     name = volume.frame_of_reference
-    return Volume(array, tuple(spacing_mm), first.tolist(), volume.direction, frame_of_reference=name)
+    place: dict[str, Any] = {"spacing_mm": spacing, "origin_mm": first.tolist(), "direction": volume.direction}
+    return Volume(**voxels, **place, frame_of_reference=name)
 
 
 def frame_on_grid(frame: Frame, volume: Volume) -> Frame:
@@ -311,7 +338,7 @@ class Gridded(NamedTuple):
 
 def on_grid(model: Registrar, volume: Volume, field: FieldOfView) -> Gridded:
     """The volume on the grid of the network's training, or on the working grid for frames of a field of view."""
-    sizes = model.sizes
+    sizes, volume = model.sizes, counted(volume)
     if sizes is None:
         placed, note = as_trained(model, volume)
         window = model.facts.get("window")

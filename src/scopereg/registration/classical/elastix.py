@@ -23,7 +23,7 @@ import torch
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
-from scopereg.registration.classical.placement import Placement, gave_up, place
+from scopereg.registration.classical.placement import LEAST_OVERLAP, Placement, gave_up, place
 from scopereg.registration.classical.simple_itk import correlation_at
 from scopereg.registration.result import Result
 
@@ -141,11 +141,14 @@ def _run(placed: Placement, options: ElastixOptions, log: Path | None = None) ->
     method = itk.ElastixRegistrationMethod[float_image, float_image].New()
     method.SetFixedImage(on_slice(placed.frame.tissue))
     method.SetFixedMask(on_slice(placed.mask.to(torch.uint8)))
-    method.SetMovingImage(on_volume(volume.array))
-    if options.volume_mask:
+    method.SetMovingImage(on_volume(volume.tissue))
+    if options.volume_mask or volume.mask is not None:
         method.SetMovingMask(on_volume(placed.volume_mask.to(torch.uint8)))
     parameters = itk.ParameterObject.New()
-    parameters.AddParameterMap({**parameters.GetDefaultParameterMap("rigid", 3), **parameter_map(options)})
+    own = parameter_map(options)
+    if placed.coverable < 1:
+        own["RequiredRatioOfValidSamples"] = (str(LEAST_OVERLAP * placed.coverable),)
+    parameters.AddParameterMap({**parameters.GetDefaultParameterMap("rigid", 3), **own})
     method.SetParameterObject(parameters)
     method.SetNumberOfThreads(options.threads)
     method.SetLogToConsole(False)

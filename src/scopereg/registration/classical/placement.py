@@ -5,6 +5,7 @@ The optimiser turns and shifts the slice about its own centre; its transform aft
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame, Volume, centre_pose, check_content, field_of_view
+from scopereg.images import Frame, Volume, centre_pose, check_content, field_of_view, largest_section
 from scopereg.registration.result import RegistrationError
+
+LEAST_OVERLAP = 0.25  # of the frame's mask, that must lie in the volume: elastix has the same share
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +55,17 @@ class Placement:
 
     @property
     def volume_mask(self) -> Tensor:
-        """The field of view of the volume (D, H, W), plane by plane."""
-        return field_of_view(self.volume.array)
+        """The field of view of the volume (D, H, W), plane by plane; of one with a mask what of it counts."""
+        known = self.volume.known
+        return field_of_view(self.volume.array) if known is None else known
+
+    @property
+    def coverable(self) -> float:
+        """The share of what the transducer sees that a volume with a mask can cover at most."""
+        if self.volume.mask is None:
+            return 1.0
+        seen_mm2 = float(self.mask.sum()) * math.prod(self.frame.spacing_mm)
+        return min(largest_section(self.volume.mask, self.volume.spacing_mm) / seen_mm2, 1.0)
 
     def pose(self, rotation: object, translation_mm: object, centre_mm: object) -> Pose:
         """`ImageToVolume` once the slice moved: x becomes rotation (x - centre) + centre + translation."""

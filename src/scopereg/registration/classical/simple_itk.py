@@ -17,12 +17,11 @@ import torch
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.placement import itk_image, to_itk
-from scopereg.registration.classical.placement import Placement, gave_up, place
+from scopereg.registration.classical.placement import LEAST_OVERLAP, Placement, gave_up, place
 from scopereg.registration.result import Result
 
 METHOD = "simpleitk-mi"
 CORRELATION = "simpleitk-ncc"
-_LEAST_OVERLAP = 0.25  # of the mask; the same share as in elastix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,14 @@ def register_mutual_information(
     """
     options = options or MutualInformationOptions()
     placed = place(frame, volume, start, seen, "register_mutual_information")
-    return _descend(placed, METHOD, options, lambda method: method.SetMetricAsMattesMutualInformation(options.bins))
+    inside = None if volume.mask is None else to_itk(placed.volume_mask.to(torch.uint8), volume)
+
+    def set_metric(method: sitk.ImageRegistrationMethod) -> None:
+        method.SetMetricAsMattesMutualInformation(options.bins)
+        if inside is not None:
+            method.SetMetricMovingMask(inside)
+
+    return _descend(placed, METHOD, options, set_metric)
 
 
 def register_correlation(
@@ -95,7 +101,8 @@ def register_correlation(
     """
     options = options or CorrelationOptions()
     placed = place(frame, volume, start, seen, "register_correlation")
-    inside = to_itk(placed.volume_mask.to(torch.uint8), volume) if options.volume_mask else None
+    masked = options.volume_mask or volume.mask is not None
+    inside = to_itk(placed.volume_mask.to(torch.uint8), volume) if masked else None
 
     def set_metric(method: sitk.ImageRegistrationMethod) -> None:
         method.SetMetricAsCorrelation()
@@ -103,7 +110,7 @@ def register_correlation(
             method.SetMetricMovingMask(inside)
 
     # Mutual information gives up by itself where a slice leaves the volume; correlation goes on with no pixel at all.
-    found = _descend(placed, CORRELATION, options, set_metric, least_overlap=_LEAST_OVERLAP)
+    found = _descend(placed, CORRELATION, options, set_metric, least_overlap=LEAST_OVERLAP)
     return replace(found, similarity=math.sqrt(max(found.similarity, 0.0)))
 
 
@@ -116,7 +123,7 @@ def _descend(
     least_overlap: float = 0.0,
 ) -> Result:
     begin = time.perf_counter()
-    moving = to_itk(placed.volume.array, placed.volume)
+    moving = to_itk(placed.volume.tissue, placed.volume)
     fixed, mask = (_slice_to_itk(values, placed) for values in (placed.frame.tissue, placed.mask.to(torch.uint8)))
     transform = sitk.Euler3DTransform()
     transform.SetCenter(placed.centre_mm)
@@ -129,7 +136,7 @@ def _descend(
         method.SetInitialTransform(transform, inPlace=True)
         _execute(method, images[0], images[2], options.threads, name)
         inside, all_pixels = method.GetMetricNumberOfValidPoints(), int(sitk.GetArrayViewFromImage(images[1]).sum())
-        if inside < least_overlap * all_pixels:
+        if inside < least_overlap * placed.coverable * all_pixels:
             raise gave_up("SimpleITK", f"{inside} of {all_pixels} pixels lie inside the volume", name)
         similarity, iterations = -method.GetMetricValue(), iterations + method.GetOptimizerIteration()
     pose = placed.pose(transform.GetMatrix(), transform.GetTranslation(), transform.GetCenter())
@@ -188,7 +195,7 @@ def _execute(
 def correlation_at(placed: Placement, transform: sitk.Transform) -> float:
     """Correlation of frame and volume where both see something, the slice moved by a transform; NaN where nowhere."""
     grid = _slice_to_itk(placed.frame.tissue, placed)
-    seen = placed.volume.array.where(placed.volume_mask, math.nan)
+    seen = placed.volume.tissue.where(placed.volume_mask, math.nan)
     cut = sitk.Resample(to_itk(seen, placed.volume), grid, transform, sitk.sitkLinear, math.nan)
     frame, values = (torch.from_numpy(sitk.GetArrayFromImage(image))[0].double() for image in (grid, cut))
     both = placed.mask.cpu() & values.isfinite()
