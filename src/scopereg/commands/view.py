@@ -73,4 +73,5 @@ def _save(path: Path, results: list[Finished], images: Images, overlays: Overlay
     if path.suffix.lower() not in (".html", ".htm"):
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=f"--save {path}", fix="use .html")
     opened = [result.open(images) for result in results]
-    return write_page(path, opened, names=[result.name for result in results], overlays=overlays)
+    names, steps = [result.name for result in results], [result.step for result in results]
+    return write_page(path, opened, names=names, overlays=overlays, steps=steps)

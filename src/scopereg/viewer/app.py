@@ -74,6 +74,7 @@ class Site:
             Route("/api/volume", self.volume, methods=["GET"]),
             Route("/api/volume", self.upload, methods=["POST"]),
             Route("/api/labels", self.labels),
+            Route("/api/path", self.path),
             Route("/api/pixel-size", self.pixel_size, methods=["POST"]),
             WebSocketRoute("/ws", self.socket),
         ]
@@ -133,6 +134,13 @@ class Site:
         if overlay is None or not overlay.packed_labels:
             raise HTTPException(404, "nothing is labelled in this volume")
         return _packed(overlay.packed_labels)
+
+    async def path(self, _: Request) -> Response:
+        """Where the frames of finished results lay, and when."""
+        found = await run_in_threadpool(self.show.path)
+        if found is None:
+            raise HTTPException(404, "there is no path through this volume")
+        return JSONResponse(found)
 
     def _voxels(self, request: Request) -> Voxels:
         voxels = self.show.voxels()

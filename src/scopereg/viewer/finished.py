@@ -30,6 +30,7 @@ from scopereg.registration.reading import LeftOpen
 from scopereg.registration.result import TRUTH, Assessment, Result, hints_of
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays, same_space
 from scopereg.viewer.packets import base_state, number, packet_of
+from scopereg.viewer.path import Step, path_of
 from scopereg.viewer.voxels import Voxels, voxels_of
 
 _TABLES = ("poses.csv", "track.csv")
@@ -114,6 +115,18 @@ class Finished:
     def error_mm(self) -> float:
         """Against a tracker, where one was compared with."""
         return _float(self.facts.get("error_mm"))
+
+    @property
+    def time_s(self) -> float:
+        """Of its frame, where the recording has times."""
+        return _float(self.facts.get("time_s"))
+
+    @property
+    def step(self) -> Step:
+        """As a step of a path."""
+        volume = self.inputs.volume
+        told = str(volume.sha256 if volume is not None else self.volume.get("pixels_sha256") or self.volume.get("file"))
+        return Step(self.pose, self.frame_file, self.index or 0, self.time_s, told)
 
     def open(self, images: Images) -> Result:
         """With its frame and its volume."""
@@ -333,6 +346,9 @@ class FinishedShow:
     def packet(self) -> tuple[int, bytes]:
         return self._packed
 
+    def path(self) -> dict[str, Any] | None:
+        return path_of([result.step for result in self._results])
+
     def do(self, request: Mapping[str, Any]) -> str:
         wanted = request.get("number")
         if request.get("do") != "result":
@@ -357,7 +373,7 @@ class FinishedShow:
                 "number": self._packed[0] + 1,  # rises, so that pages know it is another one
                 "frame_number": row,
                 "result": row,
-                "time_s": None,
+                "time_s": number(self._results[row].time_s, 6),
                 "error_mm": number(self._results[row].error_mm),
                 "register_ms": number(result.time_ms),
                 **dict.fromkeys(("latency_ms", "p50_ms", "p95_ms", "frames_per_s")),

@@ -35,6 +35,9 @@ class Show(Protocol):
     def packet(self) -> tuple[int, bytes] | None:
         """The newest picture: a number that rises with every new one, and its packet. None while there is none."""
 
+    def path(self) -> dict[str, Any] | None:
+        """Where finished frames lay and when, as `path_of` has it; None where there is nothing to play."""
+
     def do(self, request: Mapping[str, Any]) -> str:
         """What a page asks for, such as {"do": "pause"}; a word on what was done, or a ScopeRegError."""
 

@@ -135,6 +135,9 @@ class LiveShow:
             self._packed = number, packed
         return self._packed
 
+    def path(self) -> None:
+        """Frames that come are not played."""
+
     def do(self, request: Mapping[str, Any]) -> str:
         actions: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "pause": lambda _: self._quietly(self._loop.pause),

@@ -24,6 +24,7 @@ from scopereg.io.stored import StoredFrame, StoredVolume
 from scopereg.registration.result import Assessment, Result
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.packets import base_state, number, packet_of
+from scopereg.viewer.path import Step, path_of
 from scopereg.viewer.voxels import voxels_of
 
 _STATIC = files("scopereg") / "viewer" / "static"
@@ -72,18 +73,25 @@ def write_page(
     names: Sequence[str] = (),
     volume: str = "",
     overlays: Overlays = NOTHING_OVER,
+    steps: Sequence[Step] = (),
 ) -> Path:
     """Write results in one volume as one HTML file, with what lies over it.
 
-    `names` are those of the frames, `volume` that of the volume.
+    `names` are those of the frames, `volume` that of the volume; `steps` tell when frames came, to play them.
     """
-    return write_text(path, page_html(results, names=names, volume=volume, overlays=overlays))
+    return write_text(path, page_html(results, names=names, volume=volume, overlays=overlays, steps=steps))
 
 
 def page_html(
-    results: Sequence[Result], *, names: Sequence[str] = (), volume: str = "", overlays: Overlays = NOTHING_OVER
+    results: Sequence[Result],
+    *,
+    names: Sequence[str] = (),
+    volume: str = "",
+    overlays: Overlays = NOTHING_OVER,
+    steps: Sequence[Step] = (),
 ) -> str:
     """The page of the viewer with the results inside."""
+    steps = steps or [Step(result.pose, str(row)) for row, result in enumerate(results)]
     reference = _common_volume(results)
     labels = list(names) or _names(results)
     voxels = overlays.over(reference, voxels_of(reference, volume or _file_name(reference) or "volume", 1))
@@ -93,11 +101,12 @@ def page_html(
         method=" / ".join(dict.fromkeys(result.method for result in results)),
         results=[{"name": label, **Assessment.of(result).facts} for label, result in zip(labels, results, strict=True)],
     )
-    packets = [_packet(result, row, labels[row]) for row, result in enumerate(results)]
+    packets = [_packet(result, row, labels[row], steps[row].time_s) for row, result in enumerate(results)]
     data = {
         "state": state,
         "voxels": _packed64(voxels.packed),
         "labels": "" if voxels.overlay is None else _packed64(voxels.overlay.packed_labels),
+        "path": path_of(steps),
         "updates": [_text64(packet) for packet in packets],
     }
     return _assemble(data)
@@ -133,9 +142,15 @@ def _common_volume(results: Sequence[Result]) -> Volume:
     return first
 
 
-def _packet(result: Result, row: int, name: str) -> bytes:
+def _packet(result: Result, row: int, name: str, time_s: float) -> bytes:
     assert result.frame is not None
-    more = {"number": row + 1, "frame_number": row, "result": row, "register_ms": number(result.time_ms, 2)}
+    more = {
+        "number": row + 1,
+        "frame_number": row,
+        "result": row,
+        "time_s": number(time_s, 6),
+        "register_ms": number(result.time_ms, 2),
+    }
     return packet_of(result.frame, result, generation=1, name=name, more=more)
 
 

@@ -3,6 +3,7 @@
 import { cross, dot, multiply, normalised } from "./matrix.js";
 
 const OPENING = (30 * Math.PI) / 180;
+const FARTHEST = 2; // times the distance at which the volume is in sight
 
 export class Camera {
   constructor() {
@@ -20,8 +21,14 @@ export class Camera {
 
   look(middle, radius) {
     this.middle = middle;
-    this.reach = radius / Math.sin(OPENING / 2);
+    this.reach = this.near = radius / Math.sin(OPENING / 2);
     this.reset();
+  }
+
+  // So far away that these places are in sight too, but no farther than where the middle is still well seen.
+  embrace(places) {
+    const apart = places.map((place) => Math.hypot(...place.map((value, k) => value - this.middle[k])));
+    this.reach = Math.max(this.near, Math.min(Math.max(...apart) / Math.sin(OPENING / 2), FARTHEST * this.near));
   }
 
   orbit(dx, dy) {

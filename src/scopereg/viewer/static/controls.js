@@ -93,6 +93,7 @@ export class Controls {
     this.onClick("follow", () => page.toggle("follow"));
     this.onClick("evidence", () => page.toggle("evidence"));
     this.onClick("marching", () => page.toggle("marching"));
+    this.onClick("pathShown", () => page.toggle("pathShown"));
     this.onClick("opened", () => page.toggle("opened"));
     for (const layout of LAYOUTS) this.onClick(`layout-${layout}`, () => page.useLayout(layout));
     this.onClick("reset", () => page.reset());
@@ -115,7 +116,7 @@ export class Controls {
 
   // What the model says, on the buttons.
   show(model) {
-    for (const name of ["follow", "evidence", "marching", "opened", "overlaid", "grid", "scale"]) press(this.byId(name), model[name]);
+    for (const name of ["follow", "evidence", "marching", "opened", "overlaid", "grid", "scale", "pathShown"]) press(this.byId(name), model[name]);
     document.body.dataset.scale = model.scale ? "on" : "off";
     for (const mix of MIXES) press(this.byId(`mix-${mix}`), model.mix === mix);
     for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);

@@ -36,6 +36,10 @@ export class Embedded {
   labels() {
     return unpacked(this.data.labels);
   }
+
+  async path() {
+    return this.data.path;
+  }
 }
 
 async function unpacked(base64) {

@@ -40,6 +40,7 @@ function actionsOf(page, controls) {
     3: () => page.maximise(page.panels[2]),
     4: () => page.maximise(page.panels[3]),
     0: () => page.reset(),
+    t: () => page.toggle("pathShown"),
     x: () => page.toggle("opened"),
     g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),

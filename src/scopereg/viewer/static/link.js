@@ -77,6 +77,13 @@ export class Link {
     return new Uint8Array(await answer.arrayBuffer());
   }
 
+  async path() {
+    const answer = await fetch("api/path", { cache: "no-store" });
+    if (answer.status === 404) return null;
+    if (!answer.ok) throw new Error(await reason(answer));
+    return answer.json();
+  }
+
   async upload(file) {
     const answer = await fetch(`api/volume?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
     if (!answer.ok) throw new Error(await reason(answer));

@@ -25,6 +25,8 @@ export class Model {
   overlaid = true; // what lies over the volume is shown
   grid = false; // of millimetres, over planes and frame
   scale = true; // of depth, beside the frame
+  path = null; // of finished results: where they lie and when they were
+  pathShown = true; // in 3D
   light = "none"; // what the light shows: grey for a result that is stale
 
   useVolume(volume) {

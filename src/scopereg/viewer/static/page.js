@@ -5,17 +5,20 @@ import { Controls } from "./controls.js";
 import { Embedded, embeddedData } from "./embedded.js";
 import { Figures, notify } from "./figures.js";
 import { Frontage } from "./frontage.js";
+import { watch } from "./gestures.js";
 import { watchKeys } from "./keys.js";
 import { Labels } from "./labels.js";
 import { Landmarks } from "./landmarks.js";
 import { Link } from "./link.js";
 import { recall, remember } from "./memory.js";
-import { TILE_COUNTS } from "./mixing.js";
 import { Measure } from "./measure.js";
+import { TILE_COUNTS } from "./mixing.js";
 import { Model } from "./model.js";
 import { Overlays } from "./overlays.js";
 import { Panel } from "./panel.js";
+import { Path } from "./path.js";
 import { PlaneView } from "./plane.js";
+import { Player } from "./player.js";
 import { Rulers } from "./rulers.js";
 import { Scene } from "./scene.js";
 import { snapshot } from "./snapshot.js";
@@ -43,11 +46,14 @@ export class Page {
     this.verdict = new Verdict(find("verdict"));
     this.figures = new Figures(find("figures"));
     this.trace = new Trace(find("trace"));
+    const along = ({ x }) => this.model.path && this.showResult(this.trace.numberAt(x));
+    watch(this.trace.canvas, { down: along, drag: along });
     this.frontage = new Frontage(this);
     this.panel = new Panel();
     this.controls = new Controls(this);
     this.overlays = new Overlays(this);
     this.measure = new Measure(this);
+    this.player = new Player(this);
     this.scene = new Scene(this.panels[3], this);
     this.theme = new Theme(() => this.changed());
     watchKeys(this, this.controls);
@@ -81,6 +87,7 @@ export class Page {
     this.frontage.show();
     this.controls.pixelSize.show(state);
     this.loadVolume(state.volume);
+    this.loadPath(state.results);
     this.look();
   }
 
@@ -113,6 +120,26 @@ export class Page {
       this.notice("error", `The volume did not come: ${error.message}`);
       setTimeout(() => this.model.state && this.loadVolume(this.model.state.volume), RETRY_MS);
     }
+  }
+
+  // Where finished results lie and when they were; without it they are chosen one by one.
+  async loadPath(results) {
+    const wanted = results && results.length > 1 ? results : null;
+    const key = JSON.stringify(wanted);
+    if (this.pathKey === key) return;
+    this.pathKey = key;
+    this.model.path = null;
+    this.player.show();
+    if (!wanted) return;
+    try {
+      const told = await this.link.path();
+      if (this.pathKey === key && told) this.model.path = new Path(told, wanted);
+      if (this.model.update) this.scene.useUpdate();
+    } catch (error) {
+      this.notice("error", `The path of the frames did not come: ${error.message}`);
+    }
+    this.player.show();
+    this.changed();
   }
 
   useVolume(volume) {
@@ -166,6 +193,7 @@ export class Page {
     this.look();
     this.figures.show(update, this.model.state);
     this.overlays.useUpdate();
+    if (update.result !== undefined) this.player.follow(update.result);
     this.frontage.follow(update);
     for (const part of ["comparison", "planes", "trace", "scene"]) this.dirty.add(part);
   }
@@ -194,12 +222,13 @@ export class Page {
   }
 
   togglePause() {
-    if (this.can("pause")) this.send({ do: this.model.state.paused ? "resume" : "pause" });
+    if (this.model.state && this.model.state.results) this.player.toggle();
+    else if (this.can("pause")) this.send({ do: this.model.state.paused ? "resume" : "pause" });
   }
 
   // The next frame of a source that is paused, or the next result.
   step(by) {
-    if (this.model.state && this.model.state.results) this.showResult(this.frontage.number + by);
+    if (this.model.state && this.model.state.results) this.showResult((this.player.wanted ?? this.frontage.number) + by);
     else if (by > 0 && this.can("step")) {
       if (!this.model.state.paused) this.send({ do: "pause" });
       this.send({ do: "step" });
@@ -207,8 +236,8 @@ export class Page {
   }
 
   showResult(number) {
-    const { results } = this.model.state;
-    if (number >= 0 && number < results.length) this.send({ do: "result", number });
+    this.player.stop();
+    this.player.seek(number);
   }
 
   async upload(file) {
@@ -292,6 +321,7 @@ export class Page {
   changed() {
     this.controls.show(this.model);
     this.scene.fine = false;
+    this.player.draw();
     this.ask("planes", "scene", "comparison", "trace");
   }
 

@@ -81,6 +81,11 @@ export class Scene {
   }
 
   useUpdate() {
+    const { path, placed, update } = this.page.model;
+    if (path && placed && this.seen !== path) {
+      this.seen = path; // once: then it is the person's to look where he likes
+      this.camera.embrace(path.places(update).filter(Boolean));
+    }
     this.newFrame = true;
     this.fine = false;
   }

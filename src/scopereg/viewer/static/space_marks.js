@@ -17,7 +17,8 @@ export class SpaceMarks {
       const [x, y, w] = project(toClip, point);
       return w > 0 ? { x: ((x + 1) / 2) * width, y: ((1 - y) / 2) * height } : null;
     };
-    const { volume: { landmarks }, overlaid } = this.page.model;
+    const { volume: { landmarks }, overlaid, path, pathShown, placed, update } = this.page.model;
+    if (path && pathShown && placed) path.draw(context, place, update);
     for (const { name, mm } of landmarks && overlaid ? landmarks.visible : []) {
       const at = place(mm);
       if (at) drawPoint(context, at, name, [width, height]);

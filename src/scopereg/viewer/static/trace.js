@@ -1,6 +1,6 @@
 // The error over time: what is expected, the bound that 95 % stay below, and the truth where the source knows it.
 
-import { lineContext } from "./picture.js";
+import { lineContext, sizeOf } from "./picture.js";
 import { INKS } from "./theme.js";
 
 const KEPT = 500; // updates, 20 s at 25 a second
@@ -50,6 +50,13 @@ export class Trace {
     this.drawLine(context, x, y, "truth", INKS.blue, 1.4);
     this.drawLights(context, x, box);
     this.drawTimes(context, box);
+  }
+
+  // Of all results, which one is drawn nearest to a place across the canvas.
+  numberAt(x) {
+    const [left, right] = [MARGIN.left, sizeOf(this.canvas)[0] - MARGIN.right];
+    const share = Math.min(Math.max((x - left) / (right - left), 0), 1);
+    return Math.round(share * (this.points.length - 1));
   }
 
   top() {
