@@ -3,10 +3,10 @@
     python benchmarks/together.py                                    # everything, in about ... hours on one core
     python benchmarks/together.py --sets liver --wrongs none --count 20
 
-A row of the table is a body, of the sets in together_sets.py, with what was made wrong of it (`WRONGS`: nothing, noise of
-its tracker, another volume, a mirrored one, a wrong calibration, ...). `single` rows are the same frames, each sought by
-itself with the same start. Errors are mTRE in mm, of a body the mean over its frames. What the table has already is not
-measured again: a run that was stopped goes on where it was. Times are of this process alone (processor), in seconds.
+A row of the table is a body, of the sets in together_sets.py, with what was made wrong of it (`WRONGS`: nothing, noise
+of its tracker, another volume, a mirrored one, a wrong calibration, ...). `single` rows are the same frames, each
+sought by itself with the same start. Errors are mTRE in mm, of a body the mean over its frames. What the table has
+already is not measured again: a run that was stopped goes on where it was. Times are those of the processor.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
     parser.add_argument("--out", type=Path, default=TABLE, help="CSV file to write, and to go on with")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="SET", help=", ".join(SETS))
+    parser.add_argument(
+        "--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="SET", help=", ".join(SETS)
+    )
     parser.add_argument("--wrongs", nargs="+", choices=list(WRONGS), default=list(WRONGS), metavar="WRONG")
     parser.add_argument("--ways", nargs="+", choices=("together", "single"), default=["together"])
     parser.add_argument("--count", type=int, help="bodies of each set")
@@ -197,9 +199,7 @@ def pairs(made: Iterator[PlacedBody]) -> Iterator[tuple[PlacedBody, PlacedBody]]
     yield from ((body, every[(row + 1) % len(every)]) for row, body in enumerate(every))
 
 
-def measured(
-    locator: Locator, body: PlacedBody, asked: PlacedBody, poses: Poses, way: str
-) -> dict[str, Any]:
+def measured(locator: Locator, body: PlacedBody, asked: PlacedBody, poses: Poses, way: str) -> dict[str, Any]:
     begin, wall = time.process_time(), time.perf_counter()
     told = {"frames": len(body.frames), "start_mm": ""}
     try:
@@ -213,7 +213,9 @@ def measured(
         told |= {"ok": "no", "reason": f"error: {error.what}"}
     if body.start is not None:
         starts = [body.start @ pose for pose in body.image_to_body]
-        told["start_mm"] = number(np.mean([apart_mm(f, *two) for f, *two in zip(body.frames, starts, body.truth, strict=True)]))
+        told["start_mm"] = number(
+            np.mean([apart_mm(f, *two) for f, *two in zip(body.frames, starts, body.truth, strict=True)])
+        )
     return told | {"cpu_s": number(time.process_time() - begin), "wall_s": number(time.perf_counter() - wall)}
 
 
@@ -257,7 +259,7 @@ def of_errors(errors: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def number(value: float) -> str:
+def number(value: float | np.floating[Any]) -> str:
     return f"{value:.3f}" if math.isfinite(value) else ""
 
 
@@ -286,8 +288,8 @@ def summary(rows: Sequence[dict[str, str]]) -> str:
         good, wrong = (sum(int(row.get(name) or 0) for row in rows) for name in ("frames_ok", "frames_ok_wrong"))
         said = f"{good} frames ok, {wrong} of them wrongly"
     return (
-        f"{len(rows)} bodies of {frames} frames, {within / frames:.1%} of frames and {near.mean():.1%} of bodies within "
-        f"{SUCCESS_MM:g} mm, median {np.median(errors):.2f} mm; {said}; {seconds:.1f} s"
+        f"{len(rows)} bodies of {frames} frames, within {SUCCESS_MM:g} mm {within / frames:.1%} of frames and "
+        f"{near.mean():.1%} of bodies, median {np.median(errors):.2f} mm; {said}; {seconds:.1f} s"
     )
 
 

@@ -9,9 +9,7 @@ first two, another acquisition of the phantoms.
 
 from __future__ import annotations
 
-import argparse
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from development_sets import (
-    DATA,
     DEEP_PLANES,
     FIRST_PATIENT,
     MARGIN,
@@ -84,13 +81,13 @@ def _sweep(data: Path) -> tuple[Volume, tuple[Frame, ...], tuple[Pose, ...], Vox
     volume = Volume(array, LIVER_MM)
     frames = tuple(Frame((image * 255).round() / 255, LIVER_MM) for image in case.images)
     truth = VoxelPoses(*(part.float() for part in case.truth))
-    placed = tuple(
-        pose_from_voxels(*pose, frame, volume) for *pose, frame in zip(*truth, frames, strict=True)
-    )
+    placed = tuple(pose_from_voxels(*pose, frame, volume) for *pose, frame in zip(*truth, frames, strict=True))
     return volume, frames, placed, truth
 
 
-def liver(data: Path, count: int, magnitude: float, seed: int, *, frames: int = FRAMES, start: bool = True) -> Iterator[PlacedBody]:
+def liver(
+    data: Path, count: int, magnitude: float, seed: int, *, frames: int = FRAMES, start: bool = True
+) -> Iterator[PlacedBody]:
     """Blocks and spread bodies in turn, each from as many starts as it takes."""
     volume, every, placed, truth = _sweep(data)
     chosen = list(_liver_rows(frames))
@@ -150,7 +147,7 @@ def cut(
     data: Path, count: int, magnitude: float, seed: int, *, kind: str, pattern: str, spacing_mm: float
 ) -> Iterator[PlacedBody]:
     """Bodies of honest frames, each in a part of another volume; where there are no more, another part of the first."""
-    paths = [path for path in listed(data / Path(pattern).parent, Path(pattern).name)]
+    paths = list(listed(data / Path(pattern).parent, Path(pattern).name))
     made = 0
     for number in range(20 * len(paths)):
         path, turn = paths[number % len(paths)], number // len(paths)
