@@ -19,7 +19,8 @@ from torch import Tensor
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.geometry.steps import lever_voxels
 from scopereg.images import Volume
-from scopereg.networks.fine import FineFrame
+from scopereg.networks.anywhere import FarFrame, alike
+from scopereg.networks.fine import FineFrame, FineVolume
 from scopereg.registration.body import BODY, Body
 from scopereg.registration.fine import PreparedFine
 from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Normal, PreparedLikeness
@@ -82,11 +83,10 @@ class BodyComparison:
 
 
 def carried(poses: VoxelPoses, relative: VoxelPoses) -> VoxelPoses:
-    """Poses of frames that lie so in a body at a pose (1, ...)."""
-    count = len(relative.rotation)
-    rotation = poses.rotation.expand(count, -1, -1)
-    shifted = (rotation @ relative.translation.unsqueeze(-1)).squeeze(-1) + poses.translation
-    return VoxelPoses(rotation @ relative.rotation, shifted)
+    """Poses of frames that lie so in a body at each of its poses: those of a frame follow one another."""
+    rotation = poses.rotation @ relative.rotation.unsqueeze(1)  # (frames, poses, 3, 3)
+    shifted = (poses.rotation @ relative.translation[:, None, :, None]).squeeze(-1) + poses.translation
+    return VoxelPoses(rotation.flatten(0, 1), shifted.flatten(0, 1))
 
 
 def chain(relative: VoxelPoses, frame_lever: float, body_lever: float) -> Float[Tensor, "n 6 6"]:
@@ -180,6 +180,41 @@ class BodyOnGround:
                 alike = part.comparisons[-1].similarity(there).clamp_min(0.0)
             told[list(part.rows)] = alike.float().cpu()
         return told
+
+    @property
+    def tells_places(self) -> bool:
+        """Whether its features tell a place of the volume from others."""
+        return self.ground.fine is not None
+
+    @torch.no_grad()
+    def place_likeness(
+        self, poses: VoxelPoses, rows: Sequence[int], most_points: int | None = None
+    ) -> Float[Tensor, "k"]:
+        """How alike some of the frames are to the places that poses (K, ...) of the body put them at: their mean.
+
+        By at most so many points of a frame, those that tell most.
+        """
+        total = torch.zeros(len(poses.rotation), device=self.ground.device)
+        for part in self._parts:
+            chosen = torch.tensor([number for number, row in enumerate(part.rows) if row in rows], dtype=torch.int64)
+            if len(chosen):
+                assert self.ground.fine is not None
+                assert part.read is not None
+                far = part.read.pick(chosen.to(self.ground.device)).far
+                if most_points is not None and most_points < len(far.points):
+                    told = far.weights.sum(0).topk(most_points).indices
+                    far = FarFrame(far.vectors[:, told], far.weights[:, told], far.seen[:, told], far.points[told])
+                there = carried(poses, VoxelPoses(*(each[chosen] for each in part.relative)))
+                total = total + alike(far, self.ground.fine.encoded.far, there).sum(0)
+        return total / len(rows)
+
+    def sought(self, row: int) -> tuple[FineFrame, VoxelPoses, FineVolume]:
+        """A frame as it is read, where it lies in the body (1, ...), and the volume as it is encoded."""
+        (part,) = (part for part in self._parts if row in part.rows)
+        assert self.ground.fine is not None
+        assert part.read is not None
+        place = torch.tensor([part.rows.index(row)], device=self.ground.device)
+        return part.read.pick(place), VoxelPoses(*(each[place] for each in part.relative)), self.ground.fine.encoded
 
     def _levels(self, weights: Tensor) -> list[BodyComparison]:
         count = len(self._parts[0].comparisons)

@@ -66,17 +66,19 @@ class Places(NamedTuple):
         return rows[:count]
 
 
-class _Hypotheses(NamedTuple):
+class Hypotheses(NamedTuple):
+    """Poses of frames that the first look tells."""
+
     poses: VoxelPoses
     rows: Int64[Tensor, "k"]  # of the frames that they are of: one for each turn in the plane
     worth: Float[Tensor, "k"]
 
-    def pick(self, rows: Tensor) -> _Hypotheses:
+    def pick(self, rows: Tensor) -> Hypotheses:
         poses = VoxelPoses(self.poses.rotation[rows], self.poses.translation[rows])
-        return _Hypotheses(poses, self.rows[rows], self.worth[rows])
+        return Hypotheses(poses, self.rows[rows], self.worth[rows])
 
     @classmethod
-    def joined(cls, parts: list[_Hypotheses]) -> _Hypotheses:
+    def joined(cls, parts: list[Hypotheses]) -> Hypotheses:
         poses = VoxelPoses(*(torch.cat(part) for part in zip(*(one.poses for one in parts), strict=True)))
         return cls(poses, torch.cat([one.rows for one in parts]), torch.cat([one.worth for one in parts]))
 
@@ -94,7 +96,7 @@ class _Hypotheses(NamedTuple):
                 free &= ~near[place]
         return chosen
 
-    def spread(self, count: int, voxels: float, lever: float) -> _Hypotheses:
+    def spread(self, count: int, voxels: float, lever: float) -> Hypotheses:
         """The best that lie apart from one another; half of them elsewhere than all better ones, if there are such."""
         elsewhere = self.apart(count // 2, _ELSEWHERE, lever)
         others = [row for row in self.apart(count, voxels, lever) if row not in elsewhere]
@@ -108,15 +110,15 @@ def find_places(
 ) -> Places:
     """Places of an image on the grid of a volume; no other turn is begun after the time `until` (`perf_counter`)."""
     turns = _turns_deg(settings)
-    reads, found = list[FineFrame](), list[_Hypotheses]()
-    tilts = _tilts(settings).to(image.device)
+    reads, found = list[FineFrame](), list[Hypotheses]()
+    tilts = tilts_of(settings).to(image.device)
     for row, turn in enumerate(turns):
         if row and time.perf_counter() > until:
             break
         reads.append(fine.read(_turned(image, turn)[None] if settings.any_angle else image[None]))
-        found.append(_first_look(reads[-1], fine.encoded.far, tilts, row, settings.hypotheses))
+        found.append(first_look(reads[-1], fine.encoded.far, tilts, row, settings.hypotheses))
     lever = reads[0].lever
-    hypotheses = _Hypotheses.joined(found).spread(settings.hypotheses, _APART, lever)
+    hypotheses = Hypotheses.joined(found).spread(settings.hypotheses, _APART, lever)
     hypotheses = _refined(fine, FineFrame.joined(reads), hypotheses)
     plane = torch.zeros(len(turns), 3, device=image.device)
     plane[:, 2] = torch.tensor(turns)
@@ -125,28 +127,28 @@ def find_places(
     return Places(poses, -hypotheses.worth, lever)
 
 
-def _first_look(read: FineFrame, volume: FarVolume, tilts: Tensor, row: int, count: int) -> _Hypotheses:
-    """Peaks over all shifts, of each tilt."""
+def first_look(read: FineFrame, volume: FarVolume, tilts: Tensor, row: int, count: int) -> Hypotheses:
+    """Peaks of one frame, the `row` of its turn, over all shifts, of each tilt."""
     alike = alike_everywhere(read.far, volume, tilts)
     peaks = alike.where(alike >= F.max_pool3d(alike.unsqueeze(1), 3, 1, 1)[:, 0], -math.inf).flatten()
     worth, index = peaks.topk(min(_MANY * count, len(peaks)))
     cells = cells_voxels(volume.lattice, peaks.device)
     poses = VoxelPoses(tilts[index // len(cells)], cells[index % len(cells)])
-    return _Hypotheses(poses, torch.full_like(index, row), worth).spread(count, _APART, read.lever)
+    return Hypotheses(poses, torch.full_like(index, row), worth).spread(count, _APART, read.lever)
 
 
-def _refined(fine: PreparedFine, read: FineFrame, found: _Hypotheses) -> _Hypotheses:
+def _refined(fine: PreparedFine, read: FineFrame, found: Hypotheses) -> Hypotheses:
     """Where each level of the fine stage brings them, and what it finds there; the best that lie apart go on."""
     for level, (steps, same, most) in enumerate(zip(_STEPS, _SAME, _GO_ON, strict=True)):
         if not len(found.rows):
             break
         frames = read.pick(found.rows)
         poses = fine.stage.settle_at(level, frames, fine.encoded, found.poses, steps)
-        found = _Hypotheses(poses, found.rows, -fine.apart(frames, poses, level)).spread(most, same, read.lever)
+        found = Hypotheses(poses, found.rows, -fine.apart(frames, poses, level)).spread(most, same, read.lever)
     return found
 
 
-def _tilts(settings: SearchSettings) -> Float[Tensor, "r 3 3"]:
+def tilts_of(settings: SearchSettings) -> Float[Tensor, "r 3 3"]:
     """Turns about the volume's axes; that in the plane too, unless frames are turned by it as images."""
     count = math.ceil(settings.tilt_deg / settings.tilt_step_deg)
     steps = torch.linspace(-settings.tilt_deg, settings.tilt_deg, 2 * count + 1).tolist()

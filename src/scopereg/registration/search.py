@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scopereg.registration.session import Session
 
 UNLIKE = 1.5  # times as large or small as what the network was trained on: no longer what it knows
-_LOOKED = 3  # windows that are kept, to judge refined poses
+_LOOKED = 6  # windows that are kept, to judge refined poses
 _TOGETHER = 8  # windows that the network is given at once
 _INSIDE = 0.7  # share of a window that must lie in the volume: with less nobody looked at what verdicts are worth
 CONTESTED = 0.05  # a place that stands out by less may be another one: what the network says of it is not enough
@@ -158,19 +158,25 @@ class Windows:
         Where the window hangs out of the volume that is another matter: then offsets count from the middle of the
         volume, as ever.
         """
+        (found,) = self.register_all([frame], start)
+        return found
+
+    def register_all(self, frames: Sequence[Frame], start: Pose) -> list[Result]:
+        """As `register`, for frames that lie near one another: the window is that of the first at the start."""
         begin = time.perf_counter()
-        grid = frame_on_grid(frame, self._plane)
+        grid = frame_on_grid(frames[0], self._plane)
         where = pose_to_voxels(start, grid, self.volume)
         try:
             session = self.model.prepare(seen_from(self.volume, *where, self.shape), recorded=False)
-            found = session.register(frame)
+            found = session.register_all(frames)
         except ScopeRegError as error:
             raise RegistrationError(
                 f"{error.what} in the part of the volume around the start", where="start", fix="start elsewhere"
             ) from error
         self._looked = ((start, session), *self._looked)[:_LOOKED]
-        found = self.limited(replace(found, seen_from=start), frame)
-        return replace(found, time_ms=(time.perf_counter() - begin) * 1e3, volume=self.volume)
+        each_ms = (time.perf_counter() - begin) * 1e3 / len(frames)
+        limited = (self.limited(replace(one, seen_from=start), each) for one, each in zip(found, frames, strict=True))
+        return [replace(one, time_ms=each_ms, volume=self.volume) for one in limited]
 
     def limited(self, result: Result, frame: Frame) -> Result:
         """A result of a window with its verdict; of one that hangs out of the volume offsets count from its middle."""

@@ -1,9 +1,10 @@
 """Together: frames of one rigid body located as one, a single pose from what all of them show.
 
-Each frame is located by itself first, and tells where the body would lie then: these are hypotheses, with those of its
-other places in a wide search. They are scored on all frames at once, the best go down the summed likeness of all
-frames, and from the best of these the network looks again at every frame. What it finds, and how much each cell says,
-goes into one weighted fit of the body. Frames that are not like the volume where the others put them are left out.
+Where the body may lie is told by features of all frames at once (`registration.body_search`). Only where nothing of
+that is sure does each frame go by itself through the network, and tells where the body would lie then. Hypotheses are
+scored on all frames, the best go down the summed likeness of all, and from there the network looks at every frame. What
+it finds, and how much each cell says, goes into one weighted fit of the body. Frames that are not like the volume where
+the others put them are left out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from scopereg.images import Frame, check_content
 from scopereg.progress import timed
 from scopereg.registration.body import BODY, Body
 from scopereg.registration.body_likeness import BodyOnGround, Ground
+from scopereg.registration.body_looks import looks_from
+from scopereg.registration.body_search import likely_poses, spread_rows
 from scopereg.registration.body_verdict import judge_frames, judge_whole
 from scopereg.registration.fallback import PreparedFallback
 from scopereg.registration.grey import WIDE, Grey
@@ -31,18 +34,22 @@ from scopereg.registration.learned import LearnedVolume
 from scopereg.registration.network import PreparedNetwork, network_of
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.refine import PreparedRefinement
-from scopereg.registration.result import RegistrationError, Result, apart_mm
+from scopereg.registration.result import Result, apart_mm
 from scopereg.registration.working_grid import isotropic
 
 if TYPE_CHECKING:
     from scopereg.registration.locator import Locator
 
 _SAME_VOXELS = 3.0  # nearer than that, hypotheses are one
+_APART_VOXELS = 8.0  # of likely poses, of which many are one place
+_LIKELY = 6  # of these that go down
 _MOST, _KEPT = 24, 3  # hypotheses that are compared, and those that go down all levels
+_SCOUTS = 7  # frames that hypotheses are compared by
 _COARSE = 2  # levels of the first descent
 _LOOKS = 2  # times that the network looks again from where all frames lie together
 _SETTLED_VOXELS = 0.3  # motion of the body by a look after which there is no other
 _ANY_PLACE = 0.6  # likeness of learned features at any place; of grey values there is none
+_SURE = 0.15  # likeness above that, of a place that need not be sought by each frame itself
 _LEFT_OUT = 0.4  # of the others' likeness above that, below which a frame does not count
 
 
@@ -52,7 +59,7 @@ class Together:
 
     whole: Result  # BodyToVolume, with the verdict on all
     frames: tuple[Result, ...]  # ImageToVolume of each as the body has it, with the verdict on it
-    alone: tuple[Found, ...]  # what each frame tells by itself
+    alone: tuple[Found, ...]  # what the network finds of each frame by itself, from the start or where the body is
     apart_mm: tuple[float, ...]  # from there to where the body has it; NaN where it was not found by itself
     counts: tuple[bool, ...]  # whether a frame had a part in the pose
 
@@ -74,25 +81,25 @@ def locate_together(locator: Locator, body: Body, start: Pose | None) -> Togethe
     """Frames of a body in the volume of a locator; around `start` (`BodyToVolume`), or wherever its method looks."""
     begin = time.perf_counter()
     body.check_room(locator.volume)
-    alone = _found_alone(locator, body, start)
-    usable = [row for row, frame in enumerate(body.frames) if _has_content(frame)]
+    unusable = {row: error for row, frame in enumerate(body.frames) if (error := _without_content(frame)) is not None}
+    usable = [row for row in range(len(body)) if row not in unusable]
     if len(usable) < 2:
-        raise next(one for one in alone if isinstance(one, ScopeRegError))
+        raise next(iter(unusable.values()))
     ready = body.subset(usable)
     ready = Body(tuple(frame.for_registration() for frame in ready.frames), ready.image_to_body)
-    search = _Search(locator, ready)
-    found = [alone[row] for row in usable]
+    search = _Search(locator, ready, start)
     with timed(f"brought {len(usable)} frames together"):
-        search.run(_hypotheses(ready, found, start))
-    return _finished(locator, body, usable, alone, search, begin)
+        search.run()
+    alone = {**unusable, **{usable[row]: one for row, one in search.alone.items()}}
+    return _finished(locator, body, usable, [alone[row] for row in range(len(body))], search, begin)
 
 
-def _has_content(frame: Frame) -> bool:
+def _without_content(frame: Frame) -> ScopeRegError | None:
     try:
         check_content(frame)
-    except ScopeRegError:
-        return False
-    return True
+    except ScopeRegError as error:
+        return error
+    return None
 
 
 def _found_alone(locator: Locator, body: Body, start: Pose | None) -> list[Found]:
@@ -110,15 +117,18 @@ def without_fallback(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def _hypotheses(body: Body, found: Sequence[Found], start: Pose | None) -> list[Pose]:
-    """Where the body lies by each frame and its other places, those first that a frame is surest of; and the start."""
+def _hypotheses(body: Body, found: Sequence[Found], start: Pose | None, *, needed: bool) -> list[Pose]:
+    """Where the body lies by each frame and its other places, those first that a frame is surest of; and the start.
+
+    Where they are `needed`, and there are none, that is an error.
+    """
     told = [(row, one) for row, one in enumerate(found) if isinstance(one, Result)]
     told.sort(key=lambda pair: -(pair[1].confidence if math.isfinite(pair[1].confidence) else 0.0))
     first = [body.told_by(row, one.pose) for row, one in told]
     others = [body.told_by(row, place.pose) for row, one in told for place in one.alternatives]
     agreed = [body.fit(told, pose) for pose in first]
     every = [*first, *agreed, *([] if start is None else [start]), *others]
-    if not every:
+    if needed and not every:
         raise next(one for one in found if isinstance(one, ScopeRegError))
     return every
 
@@ -126,12 +136,16 @@ def _hypotheses(body: Body, found: Sequence[Found], start: Pose | None) -> list[
 class _Search:
     """The pose of a body, better and better; frames have grey values in [0, 1]."""
 
-    def __init__(self, locator: Locator, body: Body) -> None:
-        self.body, self.prepared = body, without_fallback(locator.prepared)
+    def __init__(self, locator: Locator, body: Body, start: Pose | None) -> None:
+        self.locator, self.body, self.start = locator, body, start
+        self.prepared = without_fallback(locator.prepared)
         self.network = network_of(self.prepared)
         self.ground = _ground_of(locator, self.prepared, self.network, body)
         self.on_ground = BodyOnGround(body, self.ground)
+        few = spread_rows(len(body), _SCOUTS)
+        self.scouts = self.on_ground if len(few) == len(body) else BodyOnGround(body.subset(few), self.ground)
         self.weights = torch.ones(len(body))
+        self.alone: dict[int, Found] = {}  # what each frame tells by itself
         self.looks: dict[int, Result] = {}  # what the network found from where the body is, by frame
         self.rivals: list[tuple[float, Pose]] = []  # other places, the best first
         self.pose = Pose.identity(BODY, locator.volume.frame_of_reference)
@@ -140,8 +154,8 @@ class _Search:
     def spacing_mm(self) -> float:
         return self.ground.volume.isotropic_spacing_mm
 
-    def run(self, hypotheses: Sequence[Pose]) -> None:
-        self.pose, *_ = self._best_of(hypotheses)
+    def run(self) -> None:
+        self._find()
         self._weigh()
         self.pose = self.on_ground.descend(self.pose, self.weights)
         for _ in range(_LOOKS if self.network is not None else 0):
@@ -152,37 +166,51 @@ class _Search:
         self._weigh()
         self.pose = self._refined(self.pose)
 
+    def _find(self) -> None:
+        """A first pose: by all frames at once or, where that is not sure, by what each of them tells as well."""
+        likely: list[Pose] = []
+        if self.network is not None and not self.network.search.any_angle:
+            found = likely_poses(self.on_ground, self.start, self.network.search)
+            likely = self._distinct(found, _APART_VOXELS)[:_LIKELY]
+        if likely:
+            self.pose, *_ = likely = self._best_of(likely)
+        if likely and self._score(self.pose) >= _SURE:
+            return
+        self.alone = dict(enumerate(_found_alone(self.locator, self.body, self.start)))
+        told = _hypotheses(self.body, list(self.alone.values()), self.start, needed=not likely)
+        self.pose, *_ = self._best_of([*likely, *told])
+
     def apart_mm(self, one: Pose, other: Pose) -> float:
         """Mean distance of the frames under two poses of the body."""
         return sum(self.body.apart_mm(row, one, other) for row in range(len(self.body))) / len(self.body)
 
     def _score(self, pose: Pose) -> float:
-        return float(self.on_ground.likeness(pose).mean())
+        return _worth(self.scouts.likeness(pose), self.ground)
 
     def _best_of(self, hypotheses: Sequence[Pose]) -> list[Pose]:
         """The hypotheses that are most like the volume once all frames have gone down, the best first."""
-        coarse = [self.on_ground.descend(pose, self.weights, levels=_COARSE) for pose in self._distinct(hypotheses)]
+        alike = torch.ones(len(self.scouts.body))
+        coarse = [self.scouts.descend(pose, alike, levels=_COARSE) for pose in self._distinct(hypotheses)]
         ordered = sorted(coarse, key=self._score, reverse=True)
-        fine = [self.on_ground.descend(pose, self.weights) for pose in self._distinct(ordered)[:_KEPT]]
+        fine = [self.scouts.descend(pose, alike) for pose in self._distinct(ordered)[:_KEPT]]
         scored = sorted(((self._score(pose), pose) for pose in fine), key=lambda pair: pair[0], reverse=True)
         self.rivals = [pair for pair in scored[1:] if self._elsewhere(pair[1], scored[0][1])]
         return [pose for _, pose in scored]
 
-    def _distinct(self, poses: Sequence[Pose]) -> list[Pose]:
+    def _distinct(self, poses: Sequence[Pose], voxels: float = _SAME_VOXELS) -> list[Pose]:
         kept: list[Pose] = []
         for pose in poses:
-            if all(self._elsewhere(pose, other) for other in kept) and len(kept) < _MOST:
+            if all(self._elsewhere(pose, other, voxels) for other in kept) and len(kept) < _MOST:
                 kept.append(pose)
         return kept
 
-    def _elsewhere(self, one: Pose, other: Pose) -> bool:
-        return self.apart_mm(one, other) > _SAME_VOXELS * self.spacing_mm
+    def _elsewhere(self, one: Pose, other: Pose, voxels: float = _SAME_VOXELS) -> bool:
+        return self.apart_mm(one, other) > voxels * self.spacing_mm
 
     def _weigh(self) -> None:
         """Frames that are less like the volume than the others count less, and not at all from some point on."""
-        floor = _ANY_PLACE if self.ground.fine is not None else 0.0
-        above = (self.on_ground.likeness(self.pose) - floor).clamp_min(0.0)
-        usual = float(above.median())
+        above = _above_any(self.on_ground.likeness(self.pose), self.ground)
+        usual = float(above[above > 0].median()) if bool((above > 0).any()) else 0.0
         if usual <= 0:
             self.weights = torch.ones(len(self.body))
             return
@@ -191,22 +219,19 @@ class _Search:
 
     def _look_again(self) -> None:
         """The network once more at every frame, from where the body is; kept where all frames are more alike then."""
-        self.looks = dict(self._looked())
+        assert self.network is not None
+        poses = [self.body.pose_of(row, self.pose) for row in range(len(self.body))]
+        found = looks_from(self.network, self.body, poses)
+        self.looks = {row: one for row, one in found.items() if isinstance(one, Result)}
+        self.alone = self.alone or found
         if not self.looks:
             return
         told = [pair for pair in self.looks.items() if self.weights[pair[0]] > 0]
         agreed = self.body.fit(told or list(self.looks.items()), self.pose)
         tried = self.on_ground.descend(agreed, self.weights)
-        if self._score(tried) > self._score(self.pose):
+        likeness = (_worth(self.on_ground.likeness(pose), self.ground) for pose in (tried, self.pose))
+        if next(likeness) > next(likeness):
             self.pose = tried
-
-    def _looked(self) -> Iterator[tuple[int, Result]]:
-        assert self.network is not None
-        for row, frame in enumerate(self.body.frames):
-            try:
-                yield row, self.network.volume_for(frame).windows.register(frame, self.body.pose_of(row, self.pose))
-            except RegistrationError:  # the volume has nothing there
-                continue
 
     def _refined(self, pose: Pose) -> Pose:
         """By the likeness of the method's own refinement, where it has one."""
@@ -215,6 +240,16 @@ class _Search:
         refiner = self.prepared.refiner
         ground = Ground(self.prepared.volume, refiner.prepared, refiner.trust, refiner.device)
         return BodyOnGround(self.body, ground).descend(pose, self.weights)
+
+
+def _above_any(likeness: torch.Tensor, ground: Ground) -> torch.Tensor:
+    """By how much frames are more alike than they would be anywhere; a frame outside of the volume says nothing."""
+    return (likeness - (_ANY_PLACE if ground.fine is not None else 0.0)).clamp_min(0.0)
+
+
+def _worth(likeness: torch.Tensor, ground: Ground) -> float:
+    """How good a place of the body is."""
+    return float(_above_any(likeness, ground).mean())
 
 
 def _ground_of(locator: Locator, prepared: Prepared, network: PreparedNetwork | None, body: Body) -> Ground:
