@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from soak import soak
+from soak_changes import soak as soak_changes
 from soak_pages import visited
 from soak_streams import soak as soak_streams
 
@@ -28,3 +29,9 @@ def test_bad_messages_reconnects_and_idle_peers_take_nothing_from_a_replay() -> 
     assert report["updates"] + report["frames_dropped"] == report["frames"]
     assert report["poses_missing_or_wrong"] == 0
     assert (report["bad_messages"], report["reconnects"], report["idle_peers"]) == (400, 40, 120)
+
+
+@pytest.mark.slow
+def test_a_stream_that_changes_with_every_picture_is_survived_and_located_when_it_settles() -> None:
+    report = soak_changes(6.0, seed=2)
+    assert report["violations"] == [], report

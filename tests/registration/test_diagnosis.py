@@ -25,6 +25,7 @@ from scopereg.registration.diagnosis import (
     Tried,
     clearest,
     diagnose,
+    fitting_pixels,
     share_outside,
     with_hints,
     without_structure,
@@ -98,6 +99,16 @@ def test_one_wrong_side_of_pixels_is_named(world: World) -> None:
     assert "times as wide" in hint
     assert "high" not in hint
     assert size_in(hint) * 1.1 == pytest.approx(1, abs=0.03)
+
+
+def test_pixels_that_fit_are_measured_whatever_the_verdict(world: World) -> None:
+    own = world.frames[0]
+    wrong = Frame(own.array, (own.spacing_mm[0] * 1.1, own.spacing_mm[1]))
+    found = fitting_pixels(world.locator, wrong, world.locator.locate(wrong))
+    assert found == pytest.approx(own.spacing_mm, rel=0.03)
+    assert fitting_pixels(world.locator, own, world.locator.locate(own)) is None
+    black = Frame(torch.zeros(own.shape), own.spacing_mm)
+    assert fitting_pixels(world.locator, black, world.locator.locate(own)) is None
 
 
 def test_a_network_without_a_fine_stage_borrows_it(world: World) -> None:

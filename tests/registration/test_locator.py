@@ -80,11 +80,14 @@ def test_an_array_is_no_image_without_its_spacing(case: Case) -> None:
 def test_one_bad_frame_leaves_the_others_alone(case: Case) -> None:
     empty = Frame(torch.zeros(20, 20), spacing_mm=1.0)
     huge = Frame(torch.rand(50, 50), spacing_mm=10.0)
-    first, bad, good = Locator(case.volume, "start").locate_all([empty, huge, case.frames[0]])
+    tiny = Frame(torch.rand(6, 8), spacing_mm=0.05)
+    first, bad, small, good = Locator(case.volume, "start").locate_all([empty, huge, tiny, case.frames[0]])
     assert isinstance(first, ScopeRegError)
     assert "every value is 0" in first.what
     assert isinstance(bad, ScopeRegError)
     assert "the frame measures 490 x 490 mm, the volume only" in bad.what
+    assert isinstance(small, ScopeRegError)
+    assert "the frame measures 0.35 x 0.25 mm, a voxel of the volume 0." in small.what
     assert not isinstance(good, ScopeRegError)
 
 

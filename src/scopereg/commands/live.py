@@ -133,7 +133,14 @@ def run(options: LiveOptions) -> int:
     console.print(f"source  {options.source}\nvolume  {image_line(volume)}")
     scene = Scene(volume, options.volume.name, _plan(options), truth)
     print_notes(console, [*reader_notes(volume), *scene.locator.notes, *_world_note(options)])
-    loop = Loop(source, scene.register, paused=options.paused, workers=_workers(options, scene), sizes=sizes)
+    loop = Loop(
+        source,
+        scene.register,
+        paused=options.paused,
+        workers=_workers(options, scene),
+        sizes=sizes,
+        measure=scene.fitting_pixels,
+    )
     return _stream(options, loop, scene, console)
 
 

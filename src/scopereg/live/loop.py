@@ -15,6 +15,7 @@ import numpy as np
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
+from scopereg.live.depth_watch import DepthWatch, Measure
 from scopereg.live.exchange import Counters
 from scopereg.live.format import Changes, Format
 from scopereg.live.pixel_sizes import PixelSizes, unknown_size
@@ -114,9 +115,14 @@ class Loop:
         paused: bool = False,
         workers: int = 1,
         sizes: PixelSizes | None = None,
+        measure: Measure | None = None,
     ) -> None:
-        """`sizes` are those that decide how large the pixels of the source's frames are, where somebody is asked."""
+        """`sizes` are those that decide how large the pixels of the source's frames are, where somebody is asked.
+
+        With `measure`, as `Scene.fitting_pixels` is one, somebody is also asked where the depth seems to have changed.
+        """
         self.source, self.sizes = source, sizes or PixelSizes()
+        self._watch = None if measure is None else DepthWatch(self.sizes, measure)
         self._register = register
         self._listeners = tuple(listeners)
         self._counters = Counters()
@@ -187,9 +193,11 @@ class Loop:
             self._change.notify_all()
         self.source.step()
 
-    def use(self, register: Register) -> None:
-        """Locate from the next frame on with this, such as in another volume."""
+    def use(self, register: Register, measure: Measure | None = None) -> None:
+        """Locate from the next frame on with this, such as in another volume, and measure pixels with that."""
         self._register = register
+        if self._watch is not None and measure is not None:
+            self._watch.measure = measure
 
     def listen(self, listener: Listener) -> None:
         """Tell one more listener, from the next frame on."""
@@ -232,6 +240,8 @@ class Loop:
             self._change.notify_all()
         self.source.close()
         self._join(timeout_s)
+        if self._watch is not None:
+            self._watch.close()
         self.end_recording()
         if self.running:
             raise ScopeRegError(
@@ -308,33 +318,45 @@ class Loop:
         self, arrival: Arrival, number: int, located: tuple[Result | None, ScopeRegError | None, float]
     ) -> None:
         """Tell what became of a frame, after those before it."""
-        result, error, register_ms = located
         with self._turn:
             self._turn.wait_for(lambda: self._told == number - 1)
-            done_s = time.perf_counter()
-            if isinstance(error, WaitingError):
-                self._counters.add("waiting")
-            else:
-                self._counters.add("registered" if error is None else "failed", error)
-            question = self.sizes.question
-            update = Update(
-                number,
-                arrival.frame,
-                result,
-                error,
-                frame_number=arrival.number,
-                time_s=arrival.time_s,
-                arrived_s=arrival.arrived_s,
-                done_s=done_s,
-                register_ms=register_ms,
-                rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
-                counters=self.counters(),
-                notice=self._changes.tell(Format.of(arrival.frame), done_s),
-                asks="" if question is None else question.text,
-            )
+            update = self._update_of(arrival, number, *located)
+            if self._watch is not None:
+                try:
+                    self._watch.look(update)
+                except Exception as error:  # what it sees is not worth the stream
+                    self._counters.add("watch_errors", error)
             self._tell(update)
             self._told = number
             self._turn.notify_all()
+
+    def _update_of(
+        self, arrival: Arrival, number: int, result: Result | None, error: ScopeRegError | None, register_ms: float
+    ) -> Update:
+        done_s = time.perf_counter()
+        if isinstance(error, WaitingError):
+            self._counters.add("waiting")
+        else:
+            self._counters.add("registered" if error is None else "failed", error)
+        now, question = Format.of(arrival.frame), self.sizes.question
+        doubted = self.sizes.doubted(now.size)
+        if doubted is not None and result is not None:
+            result = result.without_verdict(doubted.why)  # until a person has said whether the scale is right
+        return Update(
+            number,
+            arrival.frame,
+            result,
+            error,
+            frame_number=arrival.number,
+            time_s=arrival.time_s,
+            arrived_s=arrival.arrived_s,
+            done_s=done_s,
+            register_ms=register_ms,
+            rates=self._pace.add((done_s - arrival.arrived_s) * 1e3, done_s),
+            notice=self._changes.tell(now, done_s),
+            counters=self.counters(),
+            asks="" if question is None else question.text,
+        )
 
     def _tell(self, update: Update) -> None:
         for listener in self._listeners:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scopereg.errors import ScopeRegError
+from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
+from scopereg.live.format import PixelSize
 from scopereg.live.preparation import Preparation
+from scopereg.registration.diagnosis import fitting_pixels
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import parse
 from scopereg.registration.register import Start
@@ -43,6 +46,7 @@ class Scene:
         self.locator = found if plan.follow else found.narrow()  # no time to look all over the volume for every frame
         self._tracker = Tracker(self.locator) if plan.follow else None
         self.preparation = Preparation(self.locator)
+        self._good: Pose | None = None  # the last that was ok
 
     @property
     def method(self) -> str:
@@ -60,7 +64,13 @@ class Scene:
     def register(self, frame: Frame) -> Result:
         """The pose of the next frame."""
         self.preparation.check(frame)
-        return self._follow(frame) if self._tracker is not None else self.locator.locate(frame)
+        result = self._follow(frame) if self._tracker is not None else self.locator.locate(frame)
+        self._good = result.pose if result.ok else self._good
+        return result
+
+    def fitting_pixels(self, frame: Frame, result: Result) -> PixelSize | None:
+        """The size of pixels that fits a frame clearly better than its own, near where the last good one was."""
+        return fitting_pixels(self.locator, frame, result, self._good)
 
     def _follow(self, frame: Frame) -> Result:
         assert self._tracker is not None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -157,6 +157,11 @@ def voxels_of(feature: float) -> float:
     return max(math.exp(min(feature, _MOST_LOG)) - _UNSAID, 0.0)
 
 
+def stretch_of(features: Mapping[str, float]) -> float:
+    """The share by which a frame would fit better with pixels of another size; NaN where nothing tells it."""
+    return math.exp(min(features.get("stretch", math.nan), _MOST_LOG)) - UNSAID_STRETCH
+
+
 def _log_voxels(voxels: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
     return (voxels.float() + _UNSAID).log()
 
@@ -281,7 +286,7 @@ def _reason(feature: str, value: float, spacing_mm: float) -> str:
     if feature == "telling":
         return "the frame does not look like this place of the volume"
     if feature == "stretch":
-        return f"the frame would fit better with pixels of another size, by {math.exp(value) - UNSAID_STRETCH:.0%}"
+        return f"the frame would fit better with pixels of another size, by {stretch_of({feature: value}):.0%}"
     if feature == "moved":
         return f"the network found the frame {away_mm:.1f} mm from where its details fit"
     return "the frame does not look like this volume at the pose found"

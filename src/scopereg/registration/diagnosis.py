@@ -165,6 +165,25 @@ def _diagnosed(locator: Locator, frame: Frame, result: Result, start: Pose | Non
     return ()
 
 
+def fitting_pixels(
+    locator: Locator, frame: Frame, result: Result, start: Pose | None = None
+) -> tuple[float, float] | None:
+    """The size of pixels in mm with which a frame fits clearly better than with its own; None where there is none.
+
+    It is sought as `diagnose` does, whatever the verdict; takes a second or some.
+    """
+    ready, network = frame.for_registration(), network_of(locator.prepared)
+    if network is None or without_structure(ready):
+        return None
+    with timed("measured the size of pixels"), watched():
+        own, *others = try_alternatives(network, ready, result, start)
+    best = clearest(own, others)
+    if best is None or best.name != "size":
+        return None
+    x, y = frame.spacing_mm
+    return x * best.across, y * best.down
+
+
 def clearest(own: Tried, others: Sequence[Tried]) -> Alternative | None:
     """The alternative that is clearly more alike than the frame as it is, and than those of other kinds."""
     best = max(others, key=lambda tried: tried.likeness, default=own)

@@ -24,6 +24,7 @@ from scopereg.registration.working_grid import isotropic
 from scopereg.threads import watched
 
 _LEAST_COVER = 0.25  # of a frame that a volume must be able to cover
+_FEW_VOXELS = 4  # along a frame that shows nothing to find it by
 _SMALL = 0.2  # of the volume's longest side, up to which a frame is suspiciously small
 _SAMPLE, _FEW_VALUES = 100_000, 8  # voxels looked at, and grey values that they have in a mask
 
@@ -173,8 +174,15 @@ def _size_doubts(frame: Frame, volume: Volume) -> tuple[str, ...]:
 
 
 def _check_size(frame: Frame, volume: Volume) -> None:
-    """An error for a frame that the volume could cover only a small part of, at whatever pose."""
+    """An error for a frame that the volume could cover only a small part of, or that is a few voxels large."""
     width, height = frame.extent_mm
+    voxel_mm = min(volume.spacing_mm)
+    if max(width, height) < _FEW_VOXELS * voxel_mm:
+        raise RegistrationError(
+            f"the frame measures {width:.2g} x {height:.2g} mm, a voxel of the volume {voxel_mm:.2g} mm",
+            where=str(getattr(frame, "path", "")) or "Frame.spacing_mm",
+            fix="check the spacing of both, in mm, and whether this is a frame at all",
+        )
     *_, second, first = sorted(volume.extent_mm)
     cover = min(first / max(width, height, 1e-9), 1) * min(second / max(min(width, height), 1e-9), 1)
     if cover < _LEAST_COVER:

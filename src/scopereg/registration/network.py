@@ -25,6 +25,7 @@ from scopereg.registration.search import UNLIKE, StartOptions, Windows, doubted
 from scopereg.registration.session import Session
 from scopereg.registration.settings import SearchSettings
 from scopereg.registration.working_grid import (
+    MOST_VOXELS,
     FieldOfView,
     Gridded,
     KnownSizes,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
+_KEPT_VOXELS = MOST_VOXELS  # of them together, unless one alone has more
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
 
 
@@ -366,9 +368,10 @@ class PreparedVolumes:
                 self._made[key] = _Once(partial(_prepared, self._model, self._volume, field))
             once = self._made[key]
             self._made.move_to_end(key)
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)  # whoever still uses it has it; then its memory is given back
-        return once()  # a thread that comes second waits for what the first prepares
+        made = once()  # a thread that comes second waits for what the first prepares
+        with self._lock:
+            self._forget()
+        return made
 
     def there_for(self, frame: Frame) -> PreparedVolume | None:
         """The same, if it is there already."""
@@ -376,6 +379,14 @@ class PreparedVolumes:
         with self._lock:
             once = self._made.get(key)
         return once() if once is not None and once.made else None
+
+    def _forget(self) -> None:
+        """What nobody asked for lately. Whoever still uses it has it; then its memory is given back."""
+        while len(self._made) > 1:
+            voxels = sum(once().volume.array.numel() for once in self._made.values() if once.made)
+            if len(self._made) <= _KEPT and voxels <= _KEPT_VOXELS:
+                return
+            self._made.popitem(last=False)
 
     def _key(self, field: FieldOfView) -> WorkingGrid | None:
         sizes = self._model.sizes

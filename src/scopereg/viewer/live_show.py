@@ -201,7 +201,7 @@ class LiveShow:
         finally:
             self._preparing.release()
         self._shown = (_Shown(scene, voxels), self._shown[0])
-        self._loop.use(scene.register)
+        self._loop.use(scene.register, scene.fitting_pixels)
         self._await(scene)
         self._look_again(scene)
         self.wake()
