@@ -19,14 +19,18 @@ from typing import Any
 import numpy as np
 import pytest
 from peers import QUICK, assert_no_threads_left, wait_until
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from scopereg import Pose, Volume, io
 from scopereg.cli import main
+from scopereg.io.metaimage import read_metaimage
 from scopereg.io.pictures import grey_pixels, png_bytes
 from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.connection import Connection
 from scopereg.live.messages import Message
 from scopereg.registration import network
+from scopereg.registration.recorded import told_of
 
 TOKEN = "a-good.token_1"
 FRAMES = 12
@@ -138,6 +142,19 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def write_note(port: int, text: str) -> None:
+    """As a page does, at the frame that it shows; until the state tells it."""
+    origin = f"http://127.0.0.1:{port}"
+    headers = {"Authorization": f"token {TOKEN}"}
+    with connect(f"ws://127.0.0.1:{port}/ws", origin=Origin(origin), additional_headers=headers) as page:
+        while isinstance(packet := page.recv(20), str):
+            pass
+        header = json.loads(packet[4 : 4 + int.from_bytes(packet[:4], "little")])
+        page.send(json.dumps({"do": "note", "frame": header["update"], "text": text}))
+        while not (isinstance(message := page.recv(20), str) and json.loads(message).get("notes")):
+            pass
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_it_in_good_order(case: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     port = free_port()
@@ -146,11 +163,13 @@ def test_a_signal_ends_it_in_good_order(case: Path, tmp_path: Path, number: sign
     with running(*words(case, *more, port=port)) as process:
         assert wait_until(lambda: ((state_at(port) or {}).get("recording") or {}).get("frames", 0) > 3, 60)
         assert not record.exists()
+        write_note(port, "the apex")
         process.send_signal(number)
         said = process.communicate(timeout=60)[0]
     assert process.returncode == status, said
     assert "Traceback" not in said
     assert len(io.read_cine(record)) > 3
+    assert [note for fields in read_metaimage(record).frames for note in told_of(fields, "f").notes] == ["the apex"]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.igs.mha"]
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), 1)

@@ -19,7 +19,7 @@ import torch
 from scopereg.errors import ScopeRegError
 from scopereg.grid.reading import read_plan
 from scopereg.images import Frame, Volume
-from scopereg.io import read_pose
+from scopereg.io import notes, read_pose
 from scopereg.io.frames import read_cine
 from scopereg.io.landmarks import read_landmarks
 from scopereg.io.limits import limit_of
@@ -28,6 +28,7 @@ from scopereg.io.sweeps import read_npz_sweep
 from scopereg.io.volumes import read_volume
 from scopereg.live import messages
 from scopereg.networks.weights import load_network, read_base, read_facts
+from scopereg.registration import recorded
 
 CORPUS = Path(__file__).parent / "corpus"
 LIMIT_GB = 1 / 64  # of one image: what takes more memory than that shows
@@ -109,6 +110,23 @@ def _landmarks(path: Path) -> None:
     assert all(math.isfinite(x) for x in landmarks.array_mm().ravel())
 
 
+def _notes(path: Path) -> None:
+    """As the file beside results, under the name that it has there."""
+    path.rename(path.parent / notes.FILE)
+    for note in notes.read_notes(path.parent):
+        assert note.text == notes.note_text(note.text)
+
+
+def _recorded(path: Path) -> None:
+    """Three fields of a recording, a line each."""
+    lines = [*path.read_text("latin-1").split("\n"), "", "", ""]
+    fields = dict(zip((recorded.RESULT, recorded.NOTES, recorded.VOLUME), lines, strict=False))
+    told = recorded.told_of(fields, "frame")
+    assert all(isinstance(value, str) for value in told.cells.values())
+    assert all(text == notes.note_text(text) for text in told.notes)
+    recorded.volume_of(fields, "file")
+
+
 def _json(path: Path) -> None:
     parse_json(path.read_bytes(), str(path), "write it again")
 
@@ -163,6 +181,8 @@ HARNESSES = {
     "fcsv": Harness(".fcsv", _landmarks),
     "markups": Harness(".mrk.json", _landmarks),
     "json": Harness(".json", _json),
+    "notes": Harness(".json", _notes),
+    "recorded": Harness(".txt", _recorded),
     "plan": Harness(".yaml", read_plan),
     "weights": Harness(".safetensors", _weights),
     "message": Harness(".igtl", _message),

@@ -204,6 +204,29 @@ def landmarks() -> None:
     put("markups/bad-list", json.dumps([markup]))
 
 
+def notes() -> None:
+    """Beside results, and in the fields of a recording."""
+    note = {"file": "sweep.igs.mha", "index": 3, "text": "<b>apex</b> \u00e4", "written": "2026-01-02T03:04:05+00:00"}
+    held = {"format": "scopereg-notes-1", "notes": [note]}
+    put("notes/good-one", json.dumps(held))
+    put("notes/good-none", json.dumps({**held, "notes": []}))
+    put("notes/bad-format", json.dumps({**held, "format": "another"}))
+    put("notes/bad-many", json.dumps({**held, "notes": [note] * 301}))
+    for name, changed in (("index", -1), ("index", 1.5), ("text", ""), ("text", "two\nlines"), ("text", "x" * 501)):
+        put(f"notes/bad-{name}-{len(str(changed))}", json.dumps({**held, "notes": [{**note, name: changed}]}))
+    put("notes/bad-file", json.dumps({**held, "notes": [{**note, "file": "a\nb"}]}))
+    put("notes/bad-other", json.dumps({**held, "notes": [{**note, "more": 1}]}))
+    lines = [{"ok": "yes", "expected_mm": "0.7", "method": "universal"}, ["apex", "\u4e2d"], {"pixels_sha256": "00"}]
+    told = [json.dumps(line) for line in lines]
+    put("recorded/good-all", "\n".join(told))
+    put("recorded/bad-cell", "\n".join(['{"ok": 1}', *told[1:]]))
+    put("recorded/bad-name", "\n".join(['{"__class__": "x"}', *told[1:]]))
+    put("recorded/bad-notes", "\n".join([told[0], '{"a": 1}', told[2]]))
+    put("recorded/bad-note", "\n".join([told[0], '["a\\u0007b"]', told[2]]))
+    put("recorded/bad-deep", "\n".join([told[0], "[" * 9 + "]" * 9, told[2]]))
+    put("recorded/bad-volume", "\n".join([*told[:2], '{"pixels_sha256": 5}']))
+
+
 def records() -> None:
     put("json/good-mixed", json.dumps({"a": [1, 2.5, None, True], "b": {"c": "d\u00e9"}}))
     put("json/bad-deep", "[" * 100_000)
@@ -240,6 +263,7 @@ def main() -> None:
         for make in (volumes, frames, dicom, transforms):
             make(folder)
         landmarks()
+        notes()
         records()
         igtl()
     finally:

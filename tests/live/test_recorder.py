@@ -10,8 +10,10 @@ import pytest
 from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
+from scopereg.io.metaimage import read_metaimage
 from scopereg.live.loop import Rates, Update
 from scopereg.live.recorder import MOST_FILES, Recorder
+from scopereg.registration.recorded import told_of
 from scopereg.registration.result import Result
 
 
@@ -81,3 +83,26 @@ def test_bad_places_are_refused_at_once(tmp_path: Path) -> None:
 def test_nothing_recorded_writes_nothing(tmp_path: Path) -> None:
     assert Recorder(tmp_path / "a.igs.mha").finish() == ()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_written_with_their_frames(frame: Frame, tmp_path: Path) -> None:
+    """Each into the file of its frame, beside what was found."""
+    finer = Frame(frame.array, (0.4, 0.6), frame.origin_mm)
+    recorder = Recorder(tmp_path / "a.igs.mha")
+    for number, one in enumerate((frame, finer, frame), 11):
+        recorder(update(one, number))
+    for number, text in ((13, "apex\n <b>now</b>"), (12, "fine"), (13, "again"), (11, "dropped")):
+        recorder.note(number, text)
+    recorder.drop_note(recorder.notes[-1].key)
+    assert next((note.update, note.frame_number, note.time_s) for note in recorder.notes) == (13, 13, 13.0)
+    for number in (10, 14):
+        with pytest.raises(ScopeRegError, match="not in the recording"):
+            recorder.note(number, "too early, too late")
+    with pytest.raises(ScopeRegError, match="no such note"):
+        recorder.drop_note(99)
+    stored = [read_metaimage(path).frames for path in recorder.finish()]
+    told = [[told_of(fields, "f") for fields in frames] for frames in stored]
+    assert [[one.notes for one in frames] for frames in told] == [[(), ("apex <b>now</b>", "again")], [("fine",)]]
+    assert told[0][0].cells["method"] == "test"
+    with pytest.raises(ScopeRegError, match="not in the recording"):
+        recorder.note(13, "it has ended")

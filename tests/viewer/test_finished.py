@@ -28,7 +28,8 @@ from scopereg.geometry import Pose
 from scopereg.registration.batch import Row, Task, write_table
 from scopereg.registration.result import Assessment, Result
 from scopereg.registration.track import Step, write_track
-from scopereg.viewer.finished import FinishedShow, Images, read_results
+from scopereg.viewer.finished import Images, read_results
+from scopereg.viewer.finished_show import FinishedShow
 from scopereg.viewer.web import WebServer
 
 

@@ -21,7 +21,8 @@ from scopereg.io import read_frame, write_volume
 from scopereg.io.pictures import png_bytes
 from scopereg.io.placement import resliced_image
 from scopereg.registration.result import Result
-from scopereg.viewer.finished import FinishedShow, Images, read_results
+from scopereg.viewer.finished import Images, read_results
+from scopereg.viewer.finished_show import FinishedShow
 from scopereg.viewer.page import MOST_RESULTS, bundle, page_html, write_page
 from scopereg.viewer.web import WebServer
 

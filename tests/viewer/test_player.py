@@ -13,7 +13,8 @@ from serving import serve, small_volume
 
 from scopereg import Frame, Pose, io
 from scopereg.registration.result import Result
-from scopereg.viewer.finished import FinishedShow, Images, read_results
+from scopereg.viewer.finished import Images, read_results
+from scopereg.viewer.finished_show import FinishedShow
 from scopereg.viewer.page import write_page
 from scopereg.viewer.path import Step, path_of
 from scopereg.viewer.web import WebServer

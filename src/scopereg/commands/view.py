@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class ViewOptions(ImageReading, OverlayOptions, PageOptions):
     """Show finished registrations in the browser, or write them as one page.
 
-    RESULTS are files that scopereg register wrote (pose.json; poses.csv of a batch), track.csv of scopereg track, or
-    folders of them. They name frame and volume, which are looked for in --data, beside them, here, and where they were:
-    there they count only if they still hold the same.
+    RESULTS are files that scopereg register wrote (pose.json; poses.csv of a batch), track.csv of scopereg track,
+    recordings of scopereg live (.igs.mha), or folders of them. They name frame and volume, which are looked for in
+    --data, beside them, here, and where they were: there they count only if they still hold the same.
     """
 
     results: Positional[tuple[Path, ...]] = ()
@@ -36,13 +36,16 @@ class ViewOptions(ImageReading, OverlayOptions, PageOptions):
     """Folders, or the files themselves, to look for frames and volumes in."""
     volume: Path | None = None
     """Volume of all results, in place of what they name; tables name none."""
+    notes: bool = False
+    """Let the page write notes at frames: notes.json beside the results. It shows those that are there in any case."""
     save: Path | None = None
     """Write one page (.html) with all in it, to send or to keep, instead of serving it."""
 
 
 def run(options: ViewOptions) -> int:
     """The verb; it ends with Ctrl-C or SIGTERM, or when the page is written."""
-    from scopereg.viewer.finished import FinishedShow, Images, read_results
+    from scopereg.viewer.finished import Images, read_results
+    from scopereg.viewer.finished_show import FinishedShow
 
     if not options.results:
         raise ScopeRegError("results are needed", where="scopereg view", fix="write scopereg view pose.json")
@@ -57,7 +60,7 @@ def run(options: ViewOptions) -> int:
         console.print(f"wrote   {_save(options.save, results, images, overlays)}")
         tell(results=len(results), page=options.save)
         return 0
-    show = FinishedShow(results, images, overlays)
+    show = FinishedShow(results, images, overlays, keeps_notes=options.notes)
     print_overlay_notes(console, show)
     asked = threading.Event()
     with interruptible(asked.set), terminable(asked.set), open_page(options, show, console):
@@ -68,10 +71,12 @@ def run(options: ViewOptions) -> int:
 
 
 def _save(path: Path, results: list[Finished], images: Images, overlays: Overlays) -> Path:
+    from scopereg.viewer.notebook import Notebook
     from scopereg.viewer.page import write_page
 
     if path.suffix.lower() not in (".html", ".htm"):
         raise ScopeRegError(f"unknown ending {path.suffix!r}", where=f"--save {path}", fix="use .html")
     opened = [result.open(images) for result in results]
     names, steps = [result.name for result in results], [result.step for result in results]
-    return write_page(path, opened, names=names, overlays=overlays, steps=steps)
+    notes = Notebook(results).listed()
+    return write_page(path, opened, names=names, overlays=overlays, steps=steps, notes=notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -331,8 +331,13 @@ def write_plus_images(
     origin_mm: Sequence[float] = (0.0, 0.0),
     times_s: Sequence[float] | None = None,
     compressed: bool = True,
+    more: Sequence[Mapping[str, str]] | None = None,
+    header: Mapping[str, str] | None = None,
 ) -> Path:
-    """The same of pixels (F, H, W) that all have one size, stored as they are."""
+    """The same of pixels (F, H, W) that all have one size, stored as they are.
+
+    `more` are fields of each frame beside its pose and its time, `header` those of the file; in ASCII.
+    """
     times = list(times_s) if times_s is not None else list(range(len(images)))
     if len(times) != len(images):
         raise ScopeRegError(
@@ -340,9 +345,11 @@ def write_plus_images(
         )
     size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
     fields = [
-        {**_pose_fields(pose, name, size), **_frame_fields(time)} for pose, time in zip(poses, times, strict=True)
+        {**_pose_fields(pose, name, size), **_frame_fields(time), **others}
+        for pose, time, others in zip(poses, times, more or [{}] * len(images), strict=True)
     ]
-    return write_metaimage(MetaSequence(_header(spacing_mm), fields, images), path, compressed=compressed)
+    stored = MetaSequence(_header(spacing_mm) | dict(header or {}), fields, images)
+    return write_metaimage(stored, path, compressed=compressed)
 
 
 def add_poses(

@@ -1,8 +1,9 @@
-"""Recorder: frames as they came and the poses that were found, written as PLUS sequences at the end."""
+"""Recorder: frames as they came, what was found and noted of them, written as PLUS sequences at the end."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ import numpy.typing as npt
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
-from scopereg.images import Frame
+from scopereg.images import Frame, Volume
 from scopereg.io.files import output_folder
+from scopereg.io.notes import check_room, note_text
 from scopereg.io.plus_sequence import write_plus_images
 from scopereg.live.messages import as_bytes
+from scopereg.registration.recorded import fields_of, volume_field
 
 if TYPE_CHECKING:
     from scopereg.live.loop import Update
@@ -34,8 +37,10 @@ class _Part:
     pixels: list[npt.NDArray[Any]] = field(default_factory=list)
     poses: list[Pose | None] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
+    fields: list[dict[str, str]] = field(default_factory=list)  # what is told of each frame
 
-    def write(self) -> Path:
+    def write(self, noted: Mapping[int, Sequence[str]], volume: Mapping[str, str]) -> Path:
+        """`noted` are notes by the number of their frame."""
         return write_plus_images(
             _stacked(self.pixels),
             self.poses,
@@ -43,7 +48,20 @@ class _Part:
             spacing_mm=self.first.spacing_mm,
             origin_mm=self.first.origin_mm,
             times_s=self.times_s,
+            more=[told | fields_of(None, noted.get(row, ())) for row, told in enumerate(self.fields)],
+            header=volume,
         )
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A note of somebody at a frame of a recording."""
+
+    key: int  # tells notes of one recording apart
+    update: int  # number of the frame among all updates
+    frame_number: int  # by the source
+    time_s: float
+    text: str
 
 
 class Recorder:
@@ -59,11 +77,43 @@ class Recorder:
             raise ScopeRegError(f"unknown ending {self.path.suffix!r}", where=str(path), fix="use .igs.mha")
         output_folder(self.path.parent)  # not after minutes of recording
         self.left_out = 0
+        self.volume_names: Mapping[int, str] = {}  # by the id of a volume, where its file has another one by now
         self._largest_bytes = largest_bytes
         self._lock = threading.Lock()
         self._parts: dict[Any, _Part] = {}
+        self._places: dict[int, tuple[_Part, int, tuple[int, float]]] = {}  # of frames, by the number of their update
+        self._notes: tuple[Noted, ...] = ()
+        self._note_count = 0
+        self._volumes: dict[int, Volume] = {}  # that frames were found in; mostly one
         self._bytes = 0
         self._ended = False
+
+    @property
+    def notes(self) -> tuple[Noted, ...]:
+        return self._notes
+
+    def note(self, update: int, text: object) -> None:
+        """Keep a note at a frame that was recorded, by the number of its update; it is written with the frames."""
+        line = note_text(text)
+        with self._lock:
+            if self._ended or update not in self._places:
+                raise ScopeRegError(
+                    "that frame is not in the recording",
+                    where="note",
+                    fix="write notes at frames that are recorded: after it has begun, and before it ends",
+                )
+            check_room(len(self._notes))
+            frame_number, time_s = self._places[update][2]
+            self._note_count += 1
+            self._notes = (*self._notes, Noted(self._note_count, update, frame_number, time_s, line))
+
+    def drop_note(self, key: object) -> None:
+        """Take a note away again."""
+        with self._lock:
+            kept = tuple(note for note in self._notes if note.key != key)
+            if self._ended or len(kept) == len(self._notes):
+                raise ScopeRegError("there is no such note", where="note", fix="choose one of this recording")
+            self._notes = kept
 
     def __len__(self) -> int:
         return sum(len(part.pixels) for part in tuple(self._parts.values()))
@@ -85,6 +135,10 @@ class Recorder:
             part.pixels.append(pixels)
             part.poses.append(None if update.result is None else update.result.pose)
             part.times_s.append(update.time_s)
+            part.fields.append(fields_of(update.result))
+            self._places[update.number] = part, len(part.times_s) - 1, (update.frame_number, update.time_s)
+            if update.result is not None and update.result.volume is not None:
+                self._volumes[id(update.result.volume)] = update.result.volume
 
     def finish(self) -> tuple[Path, ...]:
         """Write what was recorded; no file if nothing was. What comes after it is not recorded any more."""
@@ -94,12 +148,28 @@ class Recorder:
         faults: list[ScopeRegError] = []
         for part in self._parts.values():
             try:
-                written.append(part.write())
+                written.append(part.write(self._noted(part), self._volume_field()))
             except ScopeRegError as error:  # the other files may well be written
                 faults.append(error)
         if faults:
             raise faults[0]
         return tuple(written)
+
+    def _noted(self, part: _Part) -> Mapping[int, Sequence[str]]:
+        """The notes of the frames of a file."""
+        noted: dict[int, list[str]] = {}
+        for note in self._notes:
+            of, row, _ = self._places[note.update]
+            if of is part:
+                noted.setdefault(row, []).append(note.text)
+        return noted
+
+    def _volume_field(self) -> Mapping[str, str]:
+        """Which volume the poses lie in; nothing where they lie in several."""
+        if len(self._volumes) != 1:
+            return {}
+        (key, volume), *_ = self._volumes.items()
+        return volume_field(volume, self.volume_names.get(key, ""))
 
     def _path_of(self, number: int) -> Path:
         """Of a file of the recording, the first has the name that was asked for; nothing that is there is lost."""

@@ -1,4 +1,4 @@
-"""Finished registrations: what `scopereg register` and `scopereg track` wrote, with their images; a `Show` of them."""
+"""Finished registrations: what `scopereg register`, `track` and `live` wrote, and their images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import glob
 import math
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -19,22 +18,22 @@ from scopereg.images import Frame, Volume
 from scopereg.io.cine import Cine
 from scopereg.io.files import is_here
 from scopereg.io.frames import read_cine
+from scopereg.io.plus_sequence import PlusSequence, read_plus_cine
 from scopereg.io.records import Record, read_json
 from scopereg.io.stored import pixels_sha256
 from scopereg.io.transforms import JSON_FORMAT, read_pose
 from scopereg.io.volumes import read_volume
-from scopereg.live.exchange import Counters
 from scopereg.registration.batch import read_table
 from scopereg.registration.inputs import Inputs, Known, read_inputs
 from scopereg.registration.reading import LeftOpen
-from scopereg.registration.result import TRUTH, Assessment, Result, hints_of
-from scopereg.viewer.overlays import NOTHING_OVER, Overlays, same_space
-from scopereg.viewer.packets import base_state, number, packet_of
-from scopereg.viewer.path import Step, path_of
-from scopereg.viewer.voxels import Voxels, voxels_of
+from scopereg.registration.recorded import told_of, volume_of
+from scopereg.registration.result import TRUTH, Result, hints_of
+from scopereg.viewer.path import Step
 
+VOLUME = "Volume"  # the world of poses that were found
 _TABLES = ("poses.csv", "track.csv")
-_PASS = "pass a file that scopereg register or track wrote"
+_SEQUENCES = (".igs.mha", ".mha")
+_PASS = "pass a file that scopereg register or track wrote, or a recording of scopereg live"
 _MOST_FRAMES = 2**31
 _LONGEST_NAME = 1000
 _WORDS = ("method", "reason", "calibrated_on")
@@ -101,6 +100,7 @@ class Finished:
     frame: Mapping[str, Any] = field(default_factory=dict)  # what was written of the images
     volume: Mapping[str, Any] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)  # told beside a table
+    notes: tuple[str, ...] = ()  # that a recording holds
 
     def result(self) -> Result:
         """What was found, without images."""
@@ -180,11 +180,13 @@ def read_results(paths: Sequence[Path]) -> list[Finished]:
 def _of_path(path: Path) -> Iterator[Finished]:
     if path.is_dir():
         tables = [path / name for name in _TABLES if (path / name).is_file()]
-        for file in tables or sorted(path.glob("*.json")):
-            if file.suffix == ".csv" or _is_pose(file):
-                yield from _of_path(file)
+        poses = [] if tables else [file for file in sorted(path.glob("*.json")) if _is_pose(file)]
+        for file in tables or poses or sorted(path.glob(f"*{_SEQUENCES[0]}")):
+            yield from _of_path(file)
     elif path.suffix.lower() == ".csv":
         yield from _of_table(path)
+    elif path.name.lower().endswith(_SEQUENCES):
+        yield from _of_recording(path)
     else:
         yield _of_json(path)
 
@@ -250,6 +252,34 @@ def _of_table(path: Path) -> Iterator[Finished]:
             yield Finished(shown, path, pose, name, row, index, inputs=inputs)
 
 
+def _of_recording(path: Path) -> Iterator[Finished]:
+    """The frames of a PLUS sequence that have a place in the volume, with what was said and noted of them."""
+    sequence = PlusSequence.open(path)
+    if sequence.way_to(VOLUME) is None:
+        raise ScopeRegError(
+            "its frames have no place in a volume",
+            where=str(path),
+            fix="find them first: scopereg track SWEEP VOLUME, then scopereg view out/track",
+        )
+    cine = read_plus_cine(path, world=VOLUME)
+    volume = volume_of(sequence.stored.fields, str(path))
+    waiting: list[str] = []  # notes of frames that have no place: they are told at the next one that has
+    last: Finished | None = None
+    for row, pose in enumerate(cine.poses or ()):
+        told = told_of(sequence.stored.frames[row], f"{path}, frame {row}")
+        if pose is None:
+            waiting += [f"frame {row}, which has no place: {note}" for note in told.notes]
+            continue
+        if last is not None:
+            yield last
+        facts = {**told.cells, **({"time_s": str(cine.times_s[row])} if cine.times_s else {})}
+        notes = (*waiting, *told.notes)
+        last = Finished(f"{path.name} frame {row}", path, pose, path.name, facts, row, volume=volume, notes=notes)
+        waiting = []
+    if last is not None:
+        yield replace(last, notes=(*last.notes, *waiting))
+
+
 @lru_cache(maxsize=4)
 def _cine(path: Path, spacing_mm: tuple[float, ...] | None, region: int | None, calibration: Path | None) -> Cine:
     return read_cine(path, spacing_mm=spacing_mm, region=region, calibration=calibration)
@@ -302,97 +332,3 @@ def _is_below(name: str) -> bool:
     short = len(name) <= _LONGEST_NAME and all(len(part.encode(errors="replace")) <= 255 for part in parts)
     elsewhere = {"", ".", ".."} & set(parts) or re.match("[A-Za-z]:", name) or "\x00" in name
     return short and not elsewhere
-
-
-class FinishedShow:
-    """Results to choose from; a `Show`. The images of one are read when it is chosen. All pages see the same one."""
-
-    largest_upload = 0  # bytes: there is nothing to register
-
-    def __init__(self, results: Sequence[Finished], images: Images, overlays: Overlays = NOTHING_OVER) -> None:
-        """The first result is shown, with the overlays on its volume; an error if it cannot be."""
-        self.counters = Counters()
-        self._overlays = overlays
-        self._first_volume: Volume | None = None
-        self._results, self._images = tuple(results), images
-        self._choosing = threading.Lock()
-        self._volume: Volume | None = None
-        self._voxels: Voxels | None = None
-        self._packed: tuple[int, bytes] = (0, b"")
-        self._method = ""
-        self._listed = [
-            {"name": each.name, **Assessment.of(each.result()).facts, "error_mm": number(each.error_mm)}
-            for each in results
-        ]
-        self._choose(0)
-
-    def voxels(self) -> Voxels | None:
-        return self._voxels
-
-    def state(self) -> dict[str, Any]:
-        assert self._voxels is not None
-        counters = {f"viewer_{name}": count for name, count in self.counters.snapshot().items()}
-        return base_state(
-            "view",
-            volume=self._voxels.state(),
-            method=self._method,
-            source=self._results[0].source.name if len(self._results) == 1 else f"{len(self._results)} results",
-            results=self._listed,
-            finished=True,
-            counters=counters,
-            last_fault=self.counters.last_fault,
-        )
-
-    def packet(self) -> tuple[int, bytes]:
-        return self._packed
-
-    def path(self) -> dict[str, Any] | None:
-        return path_of([result.step for result in self._results])
-
-    def do(self, request: Mapping[str, Any]) -> str:
-        wanted = request.get("number")
-        if request.get("do") != "result":
-            raise ScopeRegError("these results are finished", where="web socket", fix="choose another result")
-        if not isinstance(wanted, int) or not 0 <= wanted < len(self._results):
-            raise ScopeRegError(
-                f"there is no result {str(wanted)[:40]}",
-                where="web socket",
-                fix=f"choose one from 0 to {len(self._results) - 1}",
-            )
-        self._choose(wanted)
-        return ""
-
-    def load(self, path: Path, name: str) -> None:
-        raise ScopeRegError("these results are finished", where=name, fix="use scopereg live for another volume")
-
-    def _choose(self, row: int) -> None:
-        with self._choosing:
-            result = self._results[row].open(self._images)
-            voxels = self._voxels_of(result)
-            more: dict[str, Any] = {
-                "number": self._packed[0] + 1,  # rises, so that pages know it is another one
-                "frame_number": row,
-                "result": row,
-                "time_s": number(self._results[row].time_s, 6),
-                "error_mm": number(self._results[row].error_mm),
-                "register_ms": number(result.time_ms),
-                **dict.fromkeys(("latency_ms", "p50_ms", "p95_ms", "frames_per_s")),
-                "dropped": 0,
-                "counters": {},
-            }
-            assert result.frame is not None
-            name = self._results[row].name
-            packed = packet_of(result.frame, result, generation=voxels.generation, name=name, more=more)
-            self._volume, self._voxels, self._method = result.volume, voxels, result.method
-            self._packed = self._packed[0] + 1, packed
-
-    def _voxels_of(self, result: Result) -> Voxels:
-        """Those that are shown, if it is still the same volume."""
-        assert result.volume is not None
-        if self._voxels is not None and result.volume is self._volume:
-            return self._voxels
-        generation = 1 if self._voxels is None else self._voxels.generation + 1
-        path = getattr(result.volume, "path", None)
-        voxels = voxels_of(result.volume, path.name if path else "volume", generation)
-        first = self._first_volume = self._first_volume or result.volume
-        return self._overlays.over(result.volume, voxels) if same_space(result.volume, first) else voxels

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from scopereg.live.exchange import Counters
 from scopereg.live.format import Format, resized
 from scopereg.live.loop import Loop, Update
 from scopereg.live.pixel_sizes import read_pixel_mm
+from scopereg.live.recorder import Noted, Recorder
 from scopereg.live.scene import Scene
 from scopereg.registration.result import WaitingError
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays
@@ -81,7 +82,8 @@ class LiveShow:
         self._latest: tuple[int, Update] | None = None  # its number counts what was shown
         self._packed: tuple[int, bytes] | None = None
         self._preparing = threading.Lock()
-        self._recording: Any = None
+        self._recording: Recorder | None = None
+        self._noted: tuple[Noted, ...] = ()  # of the last recording that has ended
         self._recorded: tuple[str, ...] = ()
         self._listed: tuple[float, tuple[str, ...]] = (-_LISTED_S, ())
         self._await(scene)
@@ -104,6 +106,7 @@ class LiveShow:
         shown, recording = self._shown[0], self._recording
         can = ["pause", "step", "record", "pixel_size"]
         question = self._loop.sizes.question
+        can += ["note"] if recording is not None else []
         can += ["upload"] if self.largest_upload else []
         can += ["choose"] if self._rooms.volumes is not None else []
         return base_state(
@@ -117,6 +120,7 @@ class LiveShow:
             recording=None if recording is None else {"name": recording.path.name, "frames": len(recording)},
             recorded=list(self._recorded),
             finished=self._loop.finished,
+            notes=[asdict(note) for note in (self._noted if recording is None else recording.notes)],
             counters=self._all_counters(self._loop.counters()),
             last_fault=self._loop.last_fault or self.counters.last_fault,
             asks=None if question is None else question.facts,
@@ -145,6 +149,8 @@ class LiveShow:
             "step": lambda _: self._quietly(self._loop.step),
             "record": self._record,
             "end_recording": lambda _: self.end_recording(),
+            "note": self._note,
+            "drop_note": self._drop_note,
             "choose": self._choose,
             "pixel_size": self._pixel_size,
             "keep_pixel_size": self._keep_pixel_size,
@@ -171,7 +177,9 @@ class LiveShow:
         recording, self._recording = self._recording, None
         if recording is None:
             raise ScopeRegError("nothing is being recorded", where="record", fix="start a recording first")
+        recording.volume_names = {id(shown.scene.volume): shown.scene.name for shown in self._shown}
         paths = self._loop.end_recording()
+        self._noted = recording.notes
         if not paths:
             return "no frame came: nothing was written"
         names = [path.name for path in paths]
@@ -274,6 +282,22 @@ class LiveShow:
         if update.frame.size == told.size and isinstance(update.frame, StoredFrame):
             self._latest = number, replace(update, frame=resized(update.frame, told.pixel_mm))
             self._look_again(self._shown[0].scene)
+
+    def _note(self, request: Mapping[str, Any]) -> str:
+        frame = request.get("frame")
+        self._recorder().note(frame if type(frame) is int else -1, request.get("text"))  # True is no number
+        return ""
+
+    def _drop_note(self, request: Mapping[str, Any]) -> str:
+        self._recorder().drop_note(request.get("key"))
+        return ""
+
+    def _recorder(self) -> Recorder:
+        if self._recording is None:
+            raise ScopeRegError(
+                "nothing is being recorded", where="note", fix="start a recording: notes are kept with it"
+            )
+        return self._recording
 
     def _choose(self, request: Mapping[str, Any]) -> str:
         wanted = request.get("name")

@@ -63,6 +63,7 @@ def live_facts(update: Update, error_mm: float = math.nan) -> dict[str, Any]:
     """What the header of a live update says besides: which frame it is, and how the loop is doing."""
     return {
         "number": update.number,
+        "update": update.number,
         "frame_number": update.frame_number,
         "time_s": number(update.time_s, 6),
         "error_mm": number(error_mm),
@@ -91,6 +92,7 @@ def base_state(mode: str, **facts: Any) -> dict[str, Any]:
         "recording": None,
         "recorded": [],
         "finished": False,
+        "notes": [],
         "counters": {},
         "last_fault": "",
         "asks": None,

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -74,12 +74,14 @@ def write_page(
     volume: str = "",
     overlays: Overlays = NOTHING_OVER,
     steps: Sequence[Step] = (),
+    notes: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write results in one volume as one HTML file, with what lies over it.
 
-    `names` are those of the frames, `volume` that of the volume; `steps` tell when frames came, to play them.
+    `names` are those of the frames, `volume` that of the volume; `steps` tell when frames came, to play them,
+    `notes` are those of a `Notebook`.
     """
-    return write_text(path, page_html(results, names=names, volume=volume, overlays=overlays, steps=steps))
+    return write_text(path, page_html(results, names=names, volume=volume, overlays=overlays, steps=steps, notes=notes))
 
 
 def page_html(
@@ -89,6 +91,7 @@ def page_html(
     volume: str = "",
     overlays: Overlays = NOTHING_OVER,
     steps: Sequence[Step] = (),
+    notes: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page of the viewer with the results inside."""
     steps = steps or [Step(result.pose, str(row)) for row, result in enumerate(results)]
@@ -99,6 +102,7 @@ def page_html(
         "page",
         volume=voxels.state(),
         method=" / ".join(dict.fromkeys(result.method for result in results)),
+        notes=list(notes),
         results=[{"name": label, **Assessment.of(result).facts} for label, result in zip(labels, results, strict=True)],
     )
     packets = [_packet(result, row, labels[row], steps[row].time_s) for row, result in enumerate(results)]

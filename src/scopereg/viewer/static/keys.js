@@ -44,6 +44,7 @@ function actionsOf(page, controls) {
     x: () => page.toggle("opened"),
     g: () => page.toggle("overlaid"),
     l: () => page.panel.toggle(),
+    n: () => page.notes.focus(),
     s: () => page.snapshot(),
     m: () => page.rulers.toggle("ruler"),
     p: () => page.rulers.toggle("point"),

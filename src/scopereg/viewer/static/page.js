@@ -14,6 +14,7 @@ import { recall, remember } from "./memory.js";
 import { Measure } from "./measure.js";
 import { TILE_COUNTS } from "./mixing.js";
 import { Model } from "./model.js";
+import { Notes } from "./notes.js";
 import { Overlays } from "./overlays.js";
 import { Panel } from "./panel.js";
 import { Path } from "./path.js";
@@ -54,6 +55,7 @@ export class Page {
     this.overlays = new Overlays(this);
     this.measure = new Measure(this);
     this.player = new Player(this);
+    this.notes = new Notes(this);
     this.scene = new Scene(this.panels[3], this);
     this.theme = new Theme(() => this.changed());
     watchKeys(this, this.controls);
@@ -86,6 +88,7 @@ export class Page {
     if (before && before.mode === "live" && before.source !== state.source) this.trace.clear();
     this.frontage.show();
     this.controls.pixelSize.show(state);
+    this.notes.show();
     this.loadVolume(state.volume);
     this.loadPath(state.results);
     this.look();
@@ -139,6 +142,8 @@ export class Page {
       this.notice("error", `The path of the frames did not come: ${error.message}`);
     }
     this.player.show();
+    this.notes.key = ""; // their times are known now
+    this.notes.show();
     this.changed();
   }
 
@@ -193,6 +198,7 @@ export class Page {
     this.look();
     this.figures.show(update, this.model.state);
     this.overlays.useUpdate();
+    this.notes.follow();
     if (update.result !== undefined) this.player.follow(update.result);
     this.frontage.follow(update);
     for (const part of ["comparison", "planes", "trace", "scene"]) this.dirty.add(part);

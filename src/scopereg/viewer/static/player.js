@@ -131,5 +131,7 @@ export class Player {
       context.fillStyle = INKS[light] || INKS.none;
       context.fillRect(THUMB_PX + (k - 0.5) * step - 0.5, height - high, Math.max(step, 1) + 1, high); // without gaps
     });
+    context.fillStyle = INKS.blue;
+    for (const { result } of this.page.notes.all) context.fillRect(THUMB_PX + result * step - 1.5, 0, 3, height);
   }
 }

@@ -24,7 +24,7 @@ export async function snapshot(page) {
 }
 
 // All that is known of what is shown; poses are ImageToVolume in LPS mm.
-export function factsOf({ model, verdict, rulers }) {
+export function factsOf({ model, verdict, rulers, notes }) {
   const { state, update, volume, placed } = model;
   const shown = verdict.shown;
   const told = {};
@@ -41,7 +41,7 @@ export function factsOf({ model, verdict, rulers }) {
     light: shown.light, word: shown.word, said: shown.reason, ...told,
     image_to_volume: update ? update.image_to_volume : null,
     pose: update && update.image_to_volume ? anglesOf(update.image_to_volume) : null,
-    in_this_volume: Boolean(placed), brightness: [model.low, model.high],
+    notes: notes.here.map(({ text }) => text), in_this_volume: Boolean(placed), brightness: [model.low, model.high],
     rulers: rulers.all.map((ruler) => ({ mm: ruler.ends.length > 1 ? lengthOf(ruler) : null, on: ruler.words, words: inWords(ruler), ends: inWorld(ruler) })),
   };
 }
@@ -108,6 +108,7 @@ export function linesOf(facts) {
     ["source", facts.source],
     ["translation", pose ? three(pose.translation_mm, 2, "mm (frame to volume, LPS)") : ""],
     ["angles", pose ? three(pose.angles_deg, 2, "° (R = Rz Ry Rx)") : ""],
+    ["notes", facts.notes.join("; ")],
     ["rulers", facts.rulers.map(({ words, on }) => `${words} (${on})`).join("; ")],
     ["taken", `${new Date(facts.taken).toLocaleString("sv")} by scopereg ${facts.version}, not for clinical use`],
   ].filter(([, words]) => words);
