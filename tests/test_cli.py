@@ -155,6 +155,7 @@ def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
         "flags",
         "groups",
         "help",
+        "live_answers",
         "output",
         "page",
         "parsing",
