@@ -149,12 +149,13 @@ def test_groups_name_options_that_there_are() -> None:
 
 
 def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
-    own = {name: name.replace(" ", "_") for name in VERBS}
+    own = {name: name.replace(" ", "_").replace("-", "_") for name in VERBS}
     assert {name: verb.place.split(":")[0] for name, verb in VERBS.items()} == own
     helpers = {
         "flags",
         "groups",
         "help",
+        "live_answers",
         "output",
         "page",
         "parsing",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from scopereg.errors import ScopeRegError
@@ -23,6 +24,9 @@ from scopereg.io import notes, read_pose
 from scopereg.io.frames import read_cine
 from scopereg.io.landmarks import read_landmarks
 from scopereg.io.limits import limit_of
+from scopereg.io.plus import read_calibration
+from scopereg.io.plus_configuration import write_calibration
+from scopereg.io.probe_sweeps import read_probe_sweep
 from scopereg.io.records import parse_json
 from scopereg.io.sweeps import read_npz_sweep
 from scopereg.io.volumes import read_volume
@@ -87,9 +91,22 @@ def _picture(path: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    sweep = read_npz_sweep(path)
+    """Of images, or of a probe, whose poses archives may hold instead."""
+    refused_or_read(read_npz_sweep, path)
+    sweep = read_probe_sweep(path)
     assert len(sweep)
     assert torch.isfinite(sweep.images.float()).all()
+    assert all(math.isfinite(x) for x in sweep.probe_to_world.ravel())
+
+
+def _configuration(path: Path) -> None:
+    """What is put into a configuration is read back, and with it all that was there before."""
+    before, link, matrix = read_calibration(path), ("Image", "Probe"), np.diag([1 / 7, 1 / 7, 1 / 7, 1.0])
+    after = read_calibration(write_calibration(path.with_name("made.xml"), link, matrix, configuration=path))
+    assert (after.transforms.pop(link) == matrix).all()
+    before.transforms.pop(link, None)
+    assert after.transforms.keys() == before.transforms.keys()
+    assert after.clip == before.clip
 
 
 def _dicom(path: Path) -> None:
@@ -168,6 +185,7 @@ HARNESSES = {
     "nrrd": Harness(".nrrd", _volume),
     "metaimage": Harness(".mha", _volume),
     "plus": Harness(".igs.mha", _frames),
+    "plus-xml": Harness(".xml", _configuration),
     "npz": Harness(".npz", _sweep),
     "dicom": Harness(".dcm", _dicom),
     "png": Harness(".png", _picture),

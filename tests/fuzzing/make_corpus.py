@@ -108,10 +108,14 @@ def frames(folder: Path) -> None:
     head = "\n".join([*lines, "ElementDataFile = LOCAL"]) + "\n"
     put("plus/good-two", head.encode() + VOXELS[:2].tobytes())
     put("plus/bad-cut", head.encode() + VOXELS[:1].tobytes())
+    configurations()
     arrays = {"frames": np.tile(VOXELS[:2], (1, 4, 4)), "spacing_xy_mm": np.array([0.2, 0.2])}
     arrays["image_mm_to_world"] = np.stack([POSE.matrix] * 2)
     np.savez(folder / "a.npz", **arrays)
     put("npz/good-two", (folder / "a.npz").read_bytes())
+    arrays["probe_to_world"] = arrays.pop("image_mm_to_world")
+    np.savez(folder / "probe.npz", **arrays)
+    put("npz/good-probe", (folder / "probe.npz").read_bytes())
     with zipfile.ZipFile(folder / "b.npz", "w") as archive:
         archive.writestr(
             "frames.npy",
@@ -129,6 +133,29 @@ def frames(folder: Path) -> None:
     head = struct.pack(">IIBBBBB", 30000, 30000, 8, 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(99))), (b"IEND", b""))
     put("png/bad-vast", b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts))
+
+
+def configurations() -> None:
+    """Of PLUS: with the transform that is replaced, without, and what is refused."""
+    matrix = "0.2 0 0 1 0 0.2 0 2 0 0 0.2 3 0 0 0 1"
+    own = f"<Transform From='Image' To=\"Probe\"\n Matrix='{matrix}' Note='a > b &amp; c'/>"
+    other = own.replace("Image", "Phantom").replace("Probe", "Reference")
+    clip = "<VolumeReconstruction ClipRectangleOrigin='1 2' ClipRectangleSize='3 4'/>"
+    whole = (
+        "<?xml version='1.0' encoding='UTF-8'?><!-- a > b --><PlusConfiguration version='2.9'>{}{}</PlusConfiguration>"
+    )
+    section = "<CoordinateDefinitions>{}</CoordinateDefinitions>"
+    put("plus-xml/good-replaced", whole.format(section.format(own + other), clip))
+    put("plus-xml/good-added", whole.format(section.format(other), clip))
+    put("plus-xml/good-elsewhere", whole.format(f"<x>{other}</x>", ""))
+    put("plus-xml/bad-twice", whole.format(section.format(own + own), ""))
+    put(
+        "plus-xml/bad-back",
+        whole.format(section.format(own.replace("Image", "a").replace("Probe", "Image").replace("'a'", "'Probe'")), ""),
+    )
+    put("plus-xml/bad-cut", whole.format(section.format(own), "")[:200])
+    put("plus-xml/bad-entity", "<!DOCTYPE a [<!ENTITY b 'c'>]>" + whole.format(section.format(own), ""))
+    put("plus-xml/bad-wide", whole.format(section.format(own), "").replace("UTF-8", "UTF-16").encode("utf-16"))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:

@@ -96,7 +96,12 @@ def test_what_cannot_be_changed_is_told_and_nothing_is_written(content: bytes, s
 
 
 def test_no_matrix_and_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ScopeRegError, match="no 4 x 4"):
-        write_calibration(tmp_path / "a.xml", LINK, np.full((4, 4), np.nan))
+    for wrong, said in (
+        (np.eye(3), "no 4 x 4"),
+        (np.full((4, 4), np.nan), "a transform reads"),
+        (np.eye(4) / 7, "0 0 0 1"),
+    ):
+        with pytest.raises(ScopeRegError, match=said):
+            write_calibration(tmp_path / "a.xml", LINK, wrong)
     with pytest.raises(ScopeRegError, match="cannot be read"):
         write_calibration(tmp_path / "a.xml", LINK, MATRIX, configuration=tmp_path / "none.xml")

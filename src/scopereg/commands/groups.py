@@ -56,6 +56,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "poses": ("convention", "from_convention", "frame", "volume"),
         "what files leave open": ("region", "calibration", "series"),
     },
+    "calibrate-probe": {
+        "used most": ("output", "calibration", "world", "pixel_mm", "most", "aside", "device"),
+        "what files leave open": ("probe", "own_worlds", *_VOLUME_FILES),
+        "how it works": ("method", "keep_pixels"),
+        "what is written": ("report",),
+    },
     "evaluate": {
         "used most": ("methods", "data", "output", "protocols", "magnitudes", "fold", "cases", "count", "device"),
         "sweeps": ("calibration", "voxel_mm", "held_out"),

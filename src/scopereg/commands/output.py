@@ -83,7 +83,7 @@ def carried_out(manner: Manner, words: Sequence[str], work: Callable[[], int]) -
         LOGGER.info("status %d after %.1f s", status, time.perf_counter() - begin)
     if manner.json:
         verb = " ".join(words[:2] if words[:1] == ["data"] else words[:1])
-        print(json.dumps(_plain({"verb": verb, "status": status, **_told}), indent=1, allow_nan=False), file=out)
+        print(json.dumps(plain({"verb": verb, "status": status, **_told}), indent=1, allow_nan=False), file=out)
     return status
 
 
@@ -151,20 +151,20 @@ class _Copied:
         return getattr(self._stream, name)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON knows it: no paths, no arrays, no NaN."""
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return plain(asdict(value))
     if hasattr(value, "_asdict"):  # a NamedTuple
-        return _plain(value._asdict())
+        return plain(value._asdict())
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
     if hasattr(value, "tolist"):  # of torch or NumPy
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return str(value)

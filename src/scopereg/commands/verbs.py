@@ -116,6 +116,11 @@ VERBS = {
         "learn what to expect of a model's poses",
         "scopereg calibrate out/camus/model.safetensors camus --data CAMUS/database_nifti",
     ),
+    "calibrate-probe": Verb(
+        "calibrate_probe:CalibrateProbeOptions",
+        "find ImageToProbe by frames that are found in a volume",
+        "scopereg calibrate-probe sweep.igs.mha phantom.nii.gz --pixel-mm 0.2 -o plus.xml",
+    ),
     "grid": Verb(
         "grid:GridOptions",
         "do a plan of many runs, here or on Ray, and make its tables",

@@ -16,7 +16,7 @@ import numpy as np
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import write_bytes
-from scopereg.io.plus import Link, Matrix, configuration_bytes, parsed_configuration
+from scopereg.io.plus import Link, Matrix, configuration_bytes, matrix_of, parsed_configuration
 
 DEFINITIONS, TRANSFORM = "CoordinateDefinitions", "Transform"
 _VERSION = "2.9"  # of PLUS, whose configurations look so
@@ -52,8 +52,9 @@ def write_calibration(
 
     `matrix` (4, 4) takes pixels to mm where it begins at the image. It is read back equal to the last digit.
     """
-    if np.shape(matrix) != (4, 4) or not np.isfinite(matrix).all():
-        raise ScopeRegError("it is no 4 x 4 matrix of numbers", where="write_calibration(matrix)", fix="pass one")
+    if np.shape(matrix) != (4, 4):
+        raise ScopeRegError("it is no 4 x 4 matrix", where="write_calibration(matrix)", fix="pass one")
+    matrix_of(_rows(matrix), "write_calibration(matrix)")  # what could not be read back is not written
     content = _NEW.encode() if configuration is None else configuration_bytes(configuration)
     where = str(configuration or path)
     facts = {"From": link[0], "To": link[1], "Matrix": _rows(matrix)}
