@@ -28,7 +28,7 @@ from scopereg import io
 from scopereg.data import phantom
 from scopereg.data.compound import compound
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg
+from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, vector_from_rotation
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.probe_sweeps import ProbeSweep, read_probe_sweep
 from scopereg.io.sweeps import read_npz_sweep, read_plus_sequence
@@ -38,7 +38,7 @@ from scopereg.registration.probe.chain import Grid
 
 COLUMNS = (
     *("case", "world", "disturbed", "start", "frames", "used", "status", "offset_mm", "turn_deg", "pixels_percent"),
-    *("points_mm", "half_offset_mm", "half_turn_deg", "half_pixels_percent", "offsets_within", "error_mm", "seconds"),
+    *("points_mm", "half_offset_mm", "half_turn_deg", "half_pixels_percent", "deviations", "error_mm", "seconds"),
     "said",
 )
 PROBE = Pose.from_euler_deg((170, 20, 80), (30, -20, 90), "Image", "Probe")
@@ -123,15 +123,16 @@ MOTIONS = {
     "turns about one axis": Motion(turn_deg=(0, 12, 0)),
     "no turns": Motion(turn_deg=(0, 0, 0)),
 }
-MORE = ("tracker noise 0.2 mm, 0.15 degrees",)  # of which there are more patients
+USUAL = ("tracker noise 0.2 mm, 0.15 degrees", "and pixels 3 % too large")
 COUNT = 20
 
 
 def phantom_trials(anatomies: tuple[str, ...], seeds: int) -> Iterator[Trial]:
-    for anatomy in anatomies:
-        for seed in range(seeds):
+    """What is usual of all anatomies and patients; what disturbs it of the first patient of two."""
+    for seed in range(seeds):
+        for anatomy in anatomies:
             for name, motion in MOTIONS.items():
-                if seed == 0 or name in MORE:
+                if name in USUAL[: 2 if seed == 0 else 1] or (seed == 0 and anatomy in anatomies[:2]):
                     yield phantom_trial(anatomy, 400_001 + seed, name, motion)
     yield phantom_trial(anatomies[0], 400_001, "of another patient", Motion(), other=400_099)
 
@@ -171,7 +172,6 @@ def row_of(trial: Trial) -> dict[str, Any]:
 def _told(found: ProbeCalibration, trial: Trial) -> dict[str, Any]:
     apart = difference(found.image_to_probe, found.spacing_mm, trial.true, trial.true_spacing_mm, found.shape)
     known = found.certainty
-    offsets = _offsets_mm(found, trial)
     numbers = apart | {
         "half_offset_mm": known.worst_offset_mm,
         "half_turn_deg": known.worst_turn_deg,
@@ -182,16 +182,18 @@ def _told(found: ProbeCalibration, trial: Trial) -> dict[str, Any]:
         "used": len(found.of_state(USED)),
         "status": "ok" if found.ok else "not ok",
         **{name: f"{value:.3g}" for name, value in numbers.items()},
-        "offsets_within": f"{sum(abs(offsets) <= known.offset_mm)} of 3",
+        "deviations": " ".join(f"{each:.2f}" for each in _deviations(found, trial)),
         "said": "; ".join(found.reasons),
     }
 
 
-def _offsets_mm(found: ProbeCalibration, trial: Trial) -> np.ndarray:
-    """Of the middle of the image, in its axes: what the intervals are of."""
+def _deviations(found: ProbeCalibration, trial: Trial) -> np.ndarray:
+    """Errors of shifts and turns in the axes of the image, in standard deviations as the intervals have them."""
     middles = [Grid(found.shape, spacing).middle_mm for spacing in (found.spacing_mm, trial.true_spacing_mm)]
     apart = found.image_to_probe.apply(middles[0]) - trial.true.apply(middles[1])
-    return found.image_to_probe.rotation.T @ apart
+    turned = torch.from_numpy(found.image_to_probe.rotation.T @ trial.true.rotation)
+    errors = [*(found.image_to_probe.rotation.T @ apart), *torch.rad2deg(vector_from_rotation(turned)).tolist()]
+    return np.abs(errors) / [half / 1.96 for half in (*found.certainty.offset_mm, *found.certainty.turn_deg)]
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ from scopereg.registration.probe.seeking import Seeker, in_turn, seems_right
 from scopereg.registration.result import Result
 from scopereg.registration.settings import DEFAULT
 
-_ANEW = 0.004  # relative change of pixels after which frames are located anew
+_ANEW = 0.015  # relative change of pixels after which frames are located anew
 _WITHOUT_SCALES_MM = (3.0,)  # of a fit without a frame, from where all of them lead
 
 

@@ -73,6 +73,7 @@ class Seeker:
                 if enough(found) or (number + 1 >= _IN_VAIN and not any(self._good)):
                     break
             count(len(frames), len(frames))
+        self._wide = {view: located for view, located in self._wide.items() if view == self._views()[0]}  # large
         return found
 
     def _sought(self, frame: Frame) -> Result | None:
