@@ -27,7 +27,7 @@ from scopereg.geometry import Pose
 from scopereg.images import Volume
 from scopereg.io import stored
 from scopereg.io.cine import Cine
-from scopereg.io.pictures import png_bytes
+from scopereg.io.pictures import png_bytes, read_picture
 from scopereg.io.read_image import read_image
 from scopereg.io.volumes import write_labels
 from scopereg.provenance import tensors_sha256
@@ -270,6 +270,19 @@ def test_what_an_earlier_run_wrote_of_a_frame_that_now_fails_is_gone(tmp_path: P
     (frames / "f001.png").write_text("damaged since")
     assert register(*words, "--no-report") == 1
     assert [path.name for path in sorted(out.iterdir())] == ["f000.tfm", "inputs.json", "poses.csv"]
+
+
+def test_pictures_of_several_sizes_with_one_size_of_pixels_are_told(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(case.folder / "frames", tmp_path / "frames")
+    (pixels,) = read_picture(tmp_path / "frames" / "view3.png")
+    (tmp_path / "frames" / "view3.png").write_bytes(png_bytes(pixels[:, 6:]))
+    words = ["--pixel-mm", STEP, "--method", "start", "--workers", "1"]
+    assert register(tmp_path / "frames", case.folder / "volume.nii.gz", "-o", tmp_path / "out", *words) == 0
+    note = "pictures differ in size (3 of 96 x 96, 1 of 90 x 96): the size of a pixel that was told is taken for all"
+    assert f"note    {note}" in capsys.readouterr().out
+    assert note in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_folders_in_folders_keep_their_names_apart(case: Case, tmp_path: Path) -> None:

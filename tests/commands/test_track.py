@@ -16,7 +16,7 @@ from scopereg import io
 from scopereg.cli import main
 from scopereg.geometry import Pose
 from scopereg.io.metaimage import MetaSequence, write_metaimage
-from scopereg.io.pictures import png_bytes
+from scopereg.io.pictures import png_bytes, read_picture
 from scopereg.registration import network
 from scopereg.registration import track as tracking
 from scopereg.registration.reading import Reading, open_recording
@@ -95,6 +95,28 @@ def test_a_world_brings_the_tracker_to_the_volume(case: Case, tmp_path: Path) ->
     for index, row in enumerate(rows(tmp_path / "out")[:3]):
         true = apart_mm(case.frames[index], pose_of(row), case.truth[index])
         assert float(row["error_mm"]) == pytest.approx(true, abs=0.01)
+
+
+def test_pictures_of_other_sizes_are_followed_told_and_written_apart(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames, out = tmp_path / "frames", tmp_path / "out"
+    frames.mkdir()
+    for row in range(4):
+        (pixels,) = read_picture(case.folder / "frames" / f"view{row}.png")
+        (frames / f"view{row}.png").write_bytes(png_bytes(pixels if row < 2 else pixels[:, 1:]))
+    assert track(case, frames, out, "--pixel-mm", STEP, "--rate", 5) == 0
+    said = capsys.readouterr().out
+    change = f"size of the picture changed: 95 x 96 of {float(STEP):.4g} mm, before 96 x 96 of {float(STEP):.4g} mm"
+    assert f"note    view2.png: {change}; the size of a pixel that was told is taken for both" in said
+    assert change in (out / "track.html").read_text()
+    assert [row["state"] for row in rows(out)][:2] == ["found", "followed"]
+    parts = [io.read_cine(out / name) for name in ("frames.igs.mha", "frames-2.igs.mha")]
+    assert [(cine.count, cine.times_s, cine[0].shape) for cine in parts] == [
+        (2, (0.0, 0.2), (96, 96)),
+        (2, (0.4, 0.6), (96, 95)),
+    ]
+    assert [f"wrote   {out / name}" in said for name in ("frames.igs.mha", "frames-2.igs.mha")] == [True, True]
 
 
 def test_a_folder_needs_a_rate_and_bad_pictures_are_named(

@@ -14,6 +14,7 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame
 from scopereg.io import add_poses, read_cine, read_frame, write_plus_sequence
 from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage
+from scopereg.io.plus_sequence import part_path, read_plus_cine
 from scopereg.io.sweeps import read_plus_sequence
 
 PLUS = Path(__file__).parents[3] / "shared" / "data" / "plus"
@@ -53,6 +54,53 @@ def test_frames_come_with_their_poses(tmp_path: Path) -> None:
     assert frame.facts["time_s"] == pytest.approx(100.2)
     with pytest.raises(ScopeRegError, match="4 frames"):
         read_frame(path, calibration=CALIBRATION)
+
+
+def at_two_depths(path: Path, **changes: str) -> Path:
+    """The pixels of the last two frames are 1.5 times as large, as PLUS records a depth that is switched."""
+    deep = words(RIGID.matrix @ np.diag([0.3, 0.45, 0.375, 1]))
+    each = {f"f{k}_ImageToProbeTransform": words(CALIBRATION) if k < 2 else deep for k in range(COUNT)}
+    return recorded(path, **{**each, **{f"f{k}_ImageToProbeTransformStatus": "OK" for k in range(COUNT)}, **changes})
+
+
+def test_a_depth_that_is_switched_in_a_recording_is_taken_up(tmp_path: Path) -> None:
+    """Pixels of each frame, and its place, are its own."""
+    cine = read_cine(at_two_depths(tmp_path / "a.igs.mha"))
+    assert [frame.spacing_mm for frame in cine] == [pytest.approx((0.2, 0.3))] * 2 + [pytest.approx((0.3, 0.45))] * 2
+    for k, frame in enumerate(cine):
+        tracked = Pose.from_euler_deg((10, 20 + k, 5), (1, k, -2), "Probe", "Tracker")
+        assert frame.pose is not None
+        assert frame.pose.is_close(tracked @ RIGID, mm=1e-6, deg=1e-5)
+        assert frame.facts["notes"] == ["the depth changes in it: pixels measure 0.2 x 0.3, 0.3 x 0.45 mm"]
+    with pytest.raises(ScopeRegError, match=r"0\.3 x 0\.45 mm by its calibration"):
+        read_cine(tmp_path / "a.igs.mha", spacing_mm=(0.2, 0.3))
+    found = add_poses(
+        tmp_path / "a.igs.mha", POSES, tmp_path / "b.igs.mha", spacing_mm=cine.spacing_mm, spacings_mm=cine.spacings_mm
+    )
+    again = read_plus_cine(found, world="Volume")
+    assert [frame.spacing_mm for frame in again] == [pytest.approx(frame.spacing_mm) for frame in cine]
+    assert all(frame.pose.is_close(pose, mm=1e-6, deg=1e-5) for frame, pose in zip(again, POSES, strict=True))  # type: ignore[union-attr]
+
+
+def test_a_frame_that_is_lost_between_two_depths_has_no_size(tmp_path: Path) -> None:
+    pixels = np.concatenate([PIXELS, PIXELS, PIXELS[:1]])
+    frames = []
+    for k in range(9):
+        depth = words(CALIBRATION if k < 4 else RIGID.matrix @ np.diag([0.3, 0.45, 0.375, 1]))
+        status = "INVALID" if k in (1, 4) else "OK"
+        frames.append({"ImageToTrackerTransform": depth, "ImageToTrackerTransformStatus": status, "ImageStatus": "OK"})
+    path = write_metaimage(MetaSequence({"UltrasoundImageOrientation": "MF"}, frames, pixels), tmp_path / "a.igs.mha")
+    cine = read_cine(path)
+    assert cine[1].spacing_mm == pytest.approx((0.2, 0.3))  # the frames around it agree
+    assert cine[8].spacing_mm == pytest.approx((0.3, 0.45))
+    with pytest.raises(ScopeRegError, match="not tracked where the depth changes"):
+        cine[4]
+
+
+def test_sizes_that_waver_are_no_depths(tmp_path: Path) -> None:
+    each = {f"f{k}_ImageToProbeTransform": words(CALIBRATION * [1 + k / 9, 1, 1, 1]) for k in range(COUNT)}
+    with pytest.raises(ScopeRegError, match="pixels measure"):
+        read_cine(recorded(tmp_path / "a.igs.mha", **each))
 
 
 def test_frames_that_the_tracker_lost_are_still_pictures(tmp_path: Path) -> None:
@@ -181,3 +229,11 @@ def test_a_recording_of_plus_keeps_its_frames(tmp_path: Path) -> None:
     assert (len(sweep), sweep.facts["world"]) == (20, "Volume")
     assert found[10] is not None
     assert np.allclose(sweep.image_to_world[9], found[10].matrix, atol=1e-6)
+
+
+def test_files_of_several_sizes_have_numbers() -> None:
+    assert [part_path(Path("x/a.b.igs.mha"), number).as_posix() for number in (1, 2)] == [
+        "x/a.b.igs.mha",
+        "x/a.b-2.igs.mha",
+    ]
+    assert part_path(Path("a.mha"), 3) == Path("a-3.mha")

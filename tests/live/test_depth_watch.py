@@ -15,11 +15,11 @@ from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io.cine import Cine
 from scopereg.live.depth_watch import DepthWatch, agreed_size
-from scopereg.live.format import PixelSize
 from scopereg.live.loop import Loop, Rates, Update
 from scopereg.live.pixel_sizes import PixelSizes
 from scopereg.live.replay import Replay
 from scopereg.registration.confidence import stretch_of
+from scopereg.registration.format import PixelSize
 from scopereg.registration.result import Result
 
 TOLD = (0.2, 0.2)

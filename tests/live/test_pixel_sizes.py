@@ -13,13 +13,13 @@ from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io import read_cine
 from scopereg.io.cine import Cine
-from scopereg.live.format import PixelSize, Unknown
 from scopereg.live.loop import Loop, Update
 from scopereg.live.messages import frame_of, image_message, read_header, read_message
 from scopereg.live.pixel_sizes import PixelSizes, Question, read_pixel_mm, shortly
 from scopereg.live.publish import messages_of
 from scopereg.live.recorder import Recorder
 from scopereg.live.replay import Replay
+from scopereg.registration.format import PixelSize, Unknown
 from scopereg.registration.result import Result
 
 SMALL, LARGE = (640, 480), (800, 600)

@@ -36,11 +36,11 @@ class Peer:
         self._publisher = Publisher(self.server)
         self._number = 0
 
-    def publish(self, frame: Frame, result: Result | None) -> None:
+    def publish(self, frame: Frame, result: Result | None, **told: str) -> None:
         self._number += 1
         error = None if result is not None else ScopeRegError("nothing like it", where="here", fix="move")
         rates = Rates(24.96, 30, 40)
-        self._publisher(Update(self._number, frame, result, error, self._number, 1.0, 10.0, 10.03, 20.0, rates))
+        self._publisher(Update(self._number, frame, result, error, self._number, 1.0, 10.0, 10.03, 20.0, rates, **told))
 
     def close(self) -> None:
         self._publisher.close()
@@ -112,6 +112,32 @@ def test_the_view_lies_where_scopereg_found_the_frame(
     assert view.field_of_view[1] == pytest.approx(1.1 * 4.8)  # the whole frame, in a view that is wider than high
     transform = slicer.util.getFirstNodeByClassByName("vtkMRMLLinearTransformNode", "ImageToVolume")
     assert transform.matrix @ (-4.0, -1.0, 0, 1) == pytest.approx([*centre, 1], abs=1e-3)  # says the same
+
+
+def test_another_depth_is_taken_up_and_told(
+    slicer: ModuleType, panel: Any, peer: Peer, frame: Frame, pose: Pose
+) -> None:
+    """The outline, the view and its zoom follow; what the user zoomed to stays while the depth is the same."""
+    press_connect(panel, peer.server.port)
+    peer.publish(frame, good(pose))
+    view = red_view(slicer).GetSliceNode()
+    run(slicer, panel, lambda: light(panel) == "LOCATED" and view.field_of_view is not None)
+    assert view.field_of_view[1] == pytest.approx(1.1 * 4.8)
+    view.field_of_view = (3.0, 3.0, 1.0)
+    peer.publish(frame, good(pose @ Pose.from_euler_deg((0, 0, 0), (1, 0, 0), "Image", "Image")))
+    run(slicer, panel, lambda: panel.details_label.text.endswith("frame 2"))
+    assert view.field_of_view == (3.0, 3.0, 1.0)
+    deep = Frame(np.zeros((8, 12)), (1.5, 2.4), (2.0, -1.0))
+    peer.publish(deep, good(pose), notice="depth changed", asks="How large is a pixel?")
+    run(slicer, panel, lambda: panel.details_label.text.endswith("frame 3"))
+    assert view.field_of_view[1] == pytest.approx(1.1 * 8 * 2.4)
+    assert panel.hint_label.text == "How large is a pixel? Answer on the page of scopereg, or where it runs."
+    peer.publish(deep, good(pose), notice="depth changed")
+    run(slicer, panel, lambda: panel.details_label.text.endswith("frame 4"))
+    assert panel.hint_label.text == "Choose or load the volume that scopereg live was given."
+    points = slicer.util.getFirstNodeByClassByName("vtkMRMLModelNode", "Image_Volume outline").shape.points
+    corners = [pose.apply((2.0 + x * 1.5, -1.0 + y * 2.4, 0)) * RAS for x, y in ((-0.5, -0.5), (11.5, 7.5))]
+    assert np.allclose(np.array(points)[[0, 2]], corners, atol=1e-3)
 
 
 def test_the_volume_cut_where_the_view_lies_is_the_frame(

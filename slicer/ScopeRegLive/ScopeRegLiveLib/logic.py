@@ -11,7 +11,7 @@ from slicer.util import VTKObservationMixin
 
 from ScopeRegLiveLib.address import CONNECTED, HOST, MISSING, OFF, PORT, WAITING, Address, state_in_words
 from ScopeRegLiveLib.outline import Outline
-from ScopeRegLiveLib.placement import placement_of
+from ScopeRegLiveLib.placement import placement_of, same_extent
 from ScopeRegLiveLib.view import View, render
 from ScopeRegLiveLib.watch import Watch
 
@@ -30,6 +30,7 @@ class ScopeRegLiveLogic(ScriptedLoadableModuleLogic, VTKObservationMixin):
         self.watch, self.view, self.outline = Watch(), View(), Outline()
         self.address = Address(HOST, PORT)
         self.placement = None
+        self._fitted = None  # the placement that the view was last fitted to
         self.volume, self.opacity = None, 1.0
         self.follows, self.in_3d, self.renders = True, True, False
         self._connector = None
@@ -60,7 +61,7 @@ class ScopeRegLiveLogic(ScriptedLoadableModuleLogic, VTKObservationMixin):
         self.removeObservers()
         self.watch.forget()
         self.outline.forget()
-        self._nodes, self.placement, self._connector = {}, None, None
+        self._nodes, self.placement, self._fitted, self._connector = {}, None, None, None
 
     def state(self):
         """OFF, WAITING or CONNECTED."""
@@ -113,9 +114,12 @@ class ScopeRegLiveLogic(ScriptedLoadableModuleLogic, VTKObservationMixin):
             self.outline.move(self.placement.corners_ras)
             if self.follows:
                 self.view.lie_on(self.placement)
+                if self._fitted is not None and not same_extent(self._fitted, self.placement):  # another depth
+                    self.fit()
 
     def fit(self):
         if self.placement is not None:
+            self._fitted = self.placement
             self.view.fit(self.placement)
 
     def show(self):
@@ -127,7 +131,13 @@ class ScopeRegLiveLogic(ScriptedLoadableModuleLogic, VTKObservationMixin):
             self._has_rendered = True
 
     def hint(self):
-        """What is likely to be wrong with what is on the screen; empty if nothing is."""
+        """What scopereg asks, or what is likely to be wrong with what is on the screen, or has just changed."""
+        report = self.watch.report
+        if report is not None and report.asks:
+            return f"{report.asks} Answer on the page of scopereg, or where it runs."
+        return self._doubt() or (report.notice if report is not None else "")
+
+    def _doubt(self):
         frame = self._nodes.get(FRAME)
         if frame is None:
             return ""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _SQUARE = 1e-3  # cosine between rows and columns that is taken for rounding
+_SAME_EXTENT = 0.02  # share that a frame may grow or shrink by before a view is fitted to it again
 _MARGIN = 1.1  # of the view around the frame
 
 
@@ -26,6 +27,13 @@ class Placement(NamedTuple):
         """Whether the middle of the frame lies in a box: smallest and largest R, A and S, as VTK tells them."""
         low, high = np.asarray(bounds_ras, dtype=float).reshape(3, 2).T
         return bool(np.all((low <= self.centre_ras) & (self.centre_ras <= high)))
+
+
+def same_extent(one: Placement | None, other: Placement | None) -> bool:
+    """Whether two frames are about as large, so that a view that shows one shows the other."""
+    if one is None or other is None:
+        return one is other
+    return all(abs(a - b) <= _SAME_EXTENT * max(a, b) for a, b in zip(one.extent_mm, other.extent_mm))
 
 
 def placement_of(ijk_to_ras: Any, size: Sequence[int]) -> Placement | None:

@@ -26,6 +26,8 @@ class Report(NamedTuple):
     latency_ms: float | None = None  # from the arrival of the frame at scopereg to its result
     frames_per_s: float | None = None
     method: str = ""  # empty also where nothing was found
+    notice: str = ""  # what has changed in the stream, such as the depth
+    asks: str = ""  # what scopereg asks a person
 
     @property
     def details(self) -> str:
@@ -71,6 +73,8 @@ def report_of_facts(facts: Any) -> Report | None:
         _number(facts.get("latency_ms")),
         _number(facts.get("frames_per_s")),
         _words(facts.get("method")),
+        _words(facts.get("notice")),
+        _words(facts.get("asks")),
     )
     return report._replace(light=_light(report, facts.get("light"), facts.get("belongs")))
 

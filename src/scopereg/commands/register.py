@@ -303,7 +303,17 @@ def _meaning(path: Path, options: RegisterOptions) -> str:
 
 def run_batch(options: RegisterOptions, job: Job) -> int:
     """Locate all frames, write everything, name what failed; 1 if anything did."""
-    from scopereg.registration.batch import PAGE, TABLE, Tally, forget, gather, in_chunks, locate_tasks, write_sequences
+    from scopereg.registration.batch import (
+        PAGE,
+        TABLE,
+        Tally,
+        forget,
+        gather,
+        in_chunks,
+        locate_tasks,
+        size_notes,
+        write_sequences,
+    )
     from scopereg.registration.inputs import write_inputs
     from scopereg.registration.reading import image_line
     from scopereg.report.batch_page import make_page
@@ -321,10 +331,11 @@ def run_batch(options: RegisterOptions, job: Job) -> int:
     write_inputs(job.folder, job.reading, {task.shown: task.path for task in tasks})
     chunks = in_chunks(tasks, ready.locator.prepared.batch_size)
     rows = locate_tasks(job, chunks, bad, _workers(options, len(tasks), ready.locator.prepared.worth_a_process))
-    sequences = write_sequences(rows, job)
+    sequences, sizes = write_sequences(rows, job), size_notes(rows)
+    print_notes(console, sizes)
     _summarise(console, rows, [job.folder / TABLE, *sequences])
     if options.report:
-        page = make_page(rows, ready.locator.volume, job, notes).save(job.folder / PAGE)
+        page = make_page(rows, ready.locator.volume, job, [*notes, *sizes]).save(job.folder / PAGE)
         console.print(f"report  {page}")
     tally = Tally.of(rows)
     tell(folder=job.folder, tally=tally._asdict(), frames=[_told(row) for row in rows])

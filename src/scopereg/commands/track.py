@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -103,6 +103,8 @@ def run(options: TrackOptions) -> int:
         path.unlink(missing_ok=True)  # what an earlier run left would look new
     write_inputs(options.output, reading, {recording.place(row)[0]: path for row, path in enumerate(recording.files)})
     steps = _follow(recording, Tracker(locator, settings), truth, targets["table"])
+    changes = _changes(recording, steps)
+    print_notes(console, changes)
     _finish(console, recording, steps, targets)
     if locator.might_look_wider and any(step.state == "lost" and step.pose is not None for step in steps):
         console.print("If the probe may be far from the middle of the volume: --wide seeks it in all of it.")
@@ -110,7 +112,7 @@ def run(options: TrackOptions) -> int:
         steps,
         recording,
         volume,
-        [f"times {recording.clock}", *notes],
+        [f"times {recording.clock}", *notes, *changes],
         method=f"{options.method}{' and refined' if options.refine else ''}",
         device=options.device,
     )
@@ -164,14 +166,21 @@ def _follow(recording: Recording, tracker: Tracker, truth: Start | None, table: 
     return steps
 
 
+def _changes(recording: Recording, steps: Sequence[Step]) -> list[str]:
+    """Where the pictures change their size or depth."""
+    found = [f"{recording.label(step.row)}: {step.changed}" for step in steps if step.changed]
+    more = len(found) - _MOST_NAMED
+    return found if more <= 0 else [*found[:_MOST_NAMED], f"{more} more changes of size or depth"]
+
+
 def _finish(console: Console, recording: Recording, steps: Sequence[Step], targets: dict[str, Path]) -> None:
     """Write the sequence, say what was found."""
     from scopereg.registration.track import STATES, compared, in_words, motion_check
 
     try:
-        written = _write_sequence(recording, steps, targets["sequence"])
+        written = _write_sequences(recording, steps, targets["sequence"])
     except ScopeRegError as error:
-        written = None
+        written = []
         console.print(f"note    no sequence is written: {error.what}")
     counts = Counter(step.state for step in steps)
     shown = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
@@ -186,7 +195,7 @@ def _finish(console: Console, recording: Recording, steps: Sequence[Step], targe
     motion = motion_check(steps)
     if motion is not None:
         console.print(f"against the tracker's motion: {motion.in_words}")
-    files = [path for path in (targets["table"], written) if path is not None]
+    files = [targets["table"], *written]
     for path in files:
         console.print(f"wrote   {path}")
     beside = {name: {"mean_mm": sum(each) / len(each), "frames": len(each)} for name, each in compared(steps).items()}
@@ -195,19 +204,32 @@ def _finish(console: Console, recording: Recording, steps: Sequence[Step], targe
     tell(against_tracker=beside, against_its_motion=agrees)
 
 
-def _write_sequence(recording: Recording, steps: Sequence[Step], path: Path) -> Path | None:
-    """The frames with the poses found; those that no picture stands behind are INVALID. None where nothing is."""
-    from scopereg.io.plus_sequence import add_poses, write_plus_sequence
+def _write_sequences(recording: Recording, steps: Sequence[Step], path: Path) -> list[Path]:
+    """The frames with the poses found; those that no picture stands behind are INVALID. No file where nothing is.
+
+    Frames of another size or spacing than the first ones have a file of their own: a sequence holds one kind.
+    """
+    from scopereg.io.plus_sequence import add_poses, part_path, write_plus_sequence
 
     if not any(step.is_placed for step in steps):
-        return None
+        return []
     poses = {step.row: step.pose if step.is_placed else None for step in steps}
     if recording.is_plus:
         assert recording.cine is not None
         every = [poses.get(row) for row in range(len(recording))]
         cine = recording.cine
-        return add_poses(cine.path, every, path, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm)
-    rows = [step.row for step in steps if step.state != "unreadable"]
-    frames = (recording.frame(row) for row in rows)
-    times = [recording.times_s[row] for row in rows]
-    return write_plus_sequence(frames, [poses[row] for row in rows], path, times_s=times)
+        sizes: dict[str, Any] = {"spacing_mm": cine.spacing_mm, "spacings_mm": cine.spacings_mm}
+        return [add_poses(cine.path, every, path, origin_mm=cine.origin_mm, **sizes)]
+    kinds: dict[Any, list[int]] = {}
+    for row in (step.row for step in steps if step.state != "unreadable"):
+        frame = recording.frame(row)
+        kinds.setdefault((frame.shape, frame.spacing_mm, frame.origin_mm), []).append(row)
+    return [
+        write_plus_sequence(
+            (recording.frame(row) for row in rows),
+            [poses[row] for row in rows],
+            part_path(path, number),
+            times_s=[recording.times_s[row] for row in rows],
+        )
+        for number, rows in enumerate(kinds.values(), 1)
+    ]

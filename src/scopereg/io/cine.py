@@ -36,6 +36,7 @@ class Cine:
     poses: tuple[Pose | None, ...] | None = None  # where the file itself puts the frames, if it does
     faults: Mapping[int, str] = field(default_factory=dict)  # frames that cannot be used, and why
     pose_faults: Mapping[int, str] = field(default_factory=dict)  # frames that the file does not place, and why
+    spacings_mm: tuple[tuple[float, float], ...] | None = None  # of each frame, where the depth changes within the file
     facts: dict[str, Any] = field(default_factory=dict)
     stored: Stored | None = None  # where frames are not the pictures as the file holds them
 
@@ -63,8 +64,9 @@ class Cine:
         picture = picture_at(self, index)
         if picture.notes:
             facts["notes"] = [*facts.get("notes", ()), *picture.notes]
+        spacing = self.spacing_mm if self.spacings_mm is None else self.spacings_mm[index]
         return StoredFrame(
-            picture.grey, self.spacing_mm, self.origin_mm, path=self.path, facts=facts, pose=pose, mask=picture.mask
+            picture.grey, spacing, self.origin_mm, path=self.path, facts=facts, pose=pose, mask=picture.mask
         )
 
     def __iter__(self) -> Iterator[StoredFrame]:

@@ -19,6 +19,7 @@ Matrix = npt.NDArray[np.float64]
 Link = tuple[str, str]  # from, to
 
 IMAGE = "Image"
+SAME_PIXEL = 1e-3  # relative difference between sizes of pixels that are one
 MAX_SKEW = 0.1  # cosine between the image axes of a calibration; more is no calibration but a mistake
 _LARGEST_CONFIGURATION = 2**24  # bytes
 _FARTHEST = 1e6  # mm; beyond it numbers are no places
@@ -167,11 +168,11 @@ def take_out_pixel_size(
     x_axis, y_axis = pixel_to_world[:, :3, 0], pixel_to_world[:, :3, 1]
     sizes = np.linalg.norm([x_axis, y_axis], axis=-1)  # (2, F)
     spacing = sizes.mean(1)
-    if spacing.min() <= 0 or np.ptp(sizes, axis=1).max() > 1e-3 * spacing.min():
+    if spacing.min() <= 0 or np.ptp(sizes, axis=1).max() > SAME_PIXEL * spacing.min():
         raise ScopeRegError(
             f"pixels measure {sizes.min():g} to {sizes.max():g} mm from frame to frame",
             where=where,
-            fix="record trackers as rigid transforms and keep the pixel size in ImageToProbe",
+            fix="record trackers as rigid transforms, keep the pixel size in ImageToProbe, and use frames of one depth",
         )
     if not stated and np.allclose(spacing, 1, atol=1e-4):
         raise ScopeRegError(

@@ -22,6 +22,7 @@ from scopereg.io.grey import brightness
 from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage
 from scopereg.io.plus import (
     IMAGE,
+    SAME_PIXEL,
     Calibration,
     Link,
     Matrix,
@@ -33,6 +34,7 @@ from scopereg.io.plus import (
     read_calibration,
     take_out_pixel_size,
 )
+from scopereg.io.stored import depths_note
 
 WORLDS = ("Reference", "Tracker", "Volume")  # frames of reference that frames are placed in, the best first
 FIELD_ENDING = "Transform"
@@ -188,6 +190,9 @@ def _oriented(images: Tensor, fields: dict[str, str], path: Path) -> Tensor:
 
 
 _SAME_SIZE = 0.01
+_ENDING = ".igs.mha"
+_MOST_DEPTHS, _LEAST_OF_A_DEPTH = 16, 2  # sizes of pixels in one recording, and frames of each
+_NO_SIZE = "it is not tracked where the depth changes: the size of its pixels is not known"
 
 
 def read_plus_cine(
@@ -216,12 +221,14 @@ def read_plus_cine(
     lost = sequence.pose_faults(way) if way else {}
     tracked = [row for row in range(len(sequence)) if row not in lost] if way else []
     tells = way is not None and (bool(tracked) or way[0] in sequence.calibration.transforms)
-    rigid = _rigid(sequence, way, tracked, shape) if way and (tells or spacing_mm is None) else None
-    spacing = _one_spacing(rigid, spacing_mm, str(path))
+    parts = _rigid(sequence, way, tracked, shape) if way and (tells or spacing_mm is None) else []
+    spacing = _one_spacing([part for _, part in parts], spacing_mm, str(path))
+    sizes = _sizes_of_rows(parts, len(sequence)) if len(parts) > 1 else {}
     poses: list[Pose | None] = [None] * len(sequence)
-    if way and rigid and tracked:
-        for row, matrix in zip(tracked, rigid.image_to_world, strict=True):
-            poses[row] = Pose.from_matrix(matrix, IMAGE, way[-1][1])
+    if way and tracked:
+        for rows, part in parts:
+            for row, matrix in zip(rows, part.image_to_world, strict=True):
+                poses[row] = Pose.from_matrix(matrix, IMAGE, way[-1][1])
 
     def decode(index: int) -> npt.NDArray[np.float32]:
         image = images[index].numpy()
@@ -235,15 +242,24 @@ def read_plus_cine(
         decode,
         times_s=sequence.times_s(),
         poses=tuple(poses) if tracked else None,
-        faults=sequence.image_faults(),
+        faults={
+            **{row: _NO_SIZE for row in range(len(sequence)) if sizes and row not in sizes},
+            **sequence.image_faults(),
+        },
         pose_faults=lost,
-        facts=_facts(way, rigid),
+        spacings_mm=tuple(sizes.get(row, spacing) for row in range(len(sequence))) if sizes else None,
+        facts=_facts(way, [part for _, part in parts]),
         stored=Stored((int(sequence.stored.images.shape[1]), int(sequence.stored.images.shape[2])), sequence.turned),
     )
 
 
-def _rigid(sequence: PlusSequence, way: Sequence[Link], tracked: Sequence[int], shape: tuple[int, int]) -> RigidImages:
-    """Pixel size and poses of the tracked frames; the pixel size of the calibration alone if none is."""
+def _rigid(
+    sequence: PlusSequence, way: Sequence[Link], tracked: Sequence[int], shape: tuple[int, int]
+) -> list[tuple[list[int], RigidImages]]:
+    """Rows with pixels of one size, and that size with their poses; where nothing is tracked that of the calibration.
+
+    Mostly these are all rows. Where the depth was changed while PLUS recorded, its transforms hold a few sizes.
+    """
     links, rows = (way, tracked) if tracked else (way[:1], [0])
     if not tracked and way[0] not in sequence.calibration.transforms:
         raise ScopeRegError(
@@ -251,35 +267,67 @@ def _rigid(sequence: PlusSequence, way: Sequence[Link], tracked: Sequence[int], 
             where=str(sequence.path),
             fix="give the size of a pixel in mm: spacing_mm=",
         )
-    matrices = sequence.pixel_to_world(links, rows)
-    return take_out_pixel_size(matrices, shape, str(sequence.path), stated=sequence.states_one_mm)
+    matrices, found = sequence.pixel_to_world(links, rows), []
+    for group in _of_one_size(matrices):
+        part = take_out_pixel_size(matrices[group], shape, str(sequence.path), stated=sequence.states_one_mm)
+        found.append(([rows[place] for place in group], part))
+    return found
 
 
-def _one_spacing(rigid: RigidImages | None, given: float | Sequence[float] | None, where: str) -> tuple[float, float]:
-    if rigid is None:
+def _of_one_size(pixel_to_world: Matrix) -> list[list[int]]:
+    """Places of matrices (F, 4, 4) with pixels of one size; all together where sizes are not those of a few depths."""
+    sizes, groups = np.linalg.norm(pixel_to_world[:, :3, :2], axis=1), list[list[int]]()
+    left = np.arange(len(sizes))
+    while len(left) and len(groups) < _MOST_DEPTHS:
+        alike = np.abs(sizes[left] - sizes[left[0]]).max(1) <= SAME_PIXEL * sizes[left[0]].min()
+        groups.append(left[alike].tolist())
+        left = left[~alike]
+    depths = not len(left) and min(map(len, groups)) >= _LEAST_OF_A_DEPTH
+    return groups if depths else [list(range(len(sizes)))]
+
+
+def _sizes_of_rows(parts: Sequence[tuple[list[int], RigidImages]], count: int) -> dict[int, tuple[float, float]]:
+    """The size of the pixels of each row; those that are not tracked have it where the rows around them agree."""
+    known = {row: part.spacing_mm for rows, part in parts for row in rows}
+    before, after, latest = {}, {}, None
+    for row in range(count):
+        before[row] = latest = known.get(row, latest)
+    latest = None
+    for row in reversed(range(count)):
+        after[row] = latest = known.get(row, latest)
+    around = {row: {before[row], after[row]} - {None} for row in range(count)}
+    return {row: size for row, sizes in around.items() if len(sizes) == 1 for size in sizes if size is not None}
+
+
+def _one_spacing(
+    parts: Sequence[RigidImages], given: float | Sequence[float] | None, where: str
+) -> tuple[float, float]:
+    if not parts:
         return as_pair(given if given is not None else (), "read_frame(spacing_mm)")
     if given is not None:
         pair = as_pair(given, "read_frame(spacing_mm)")
-        if not np.allclose(pair, rigid.spacing_mm, rtol=_SAME_SIZE, atol=0):
-            x, y = rigid.spacing_mm
-            raise ScopeRegError(
-                f"a pixel measures {x:g} x {y:g} mm by its calibration, {pair[0]:g} x {pair[1]:g} mm are given",
-                where=where,
-                fix="leave spacing_mm out, or the calibration",
-            )
-    return rigid.spacing_mm
+        for x, y in (part.spacing_mm for part in parts):
+            if not np.allclose(pair, (x, y), rtol=_SAME_SIZE, atol=0):
+                raise ScopeRegError(
+                    f"a pixel measures {x:g} x {y:g} mm by its calibration, {pair[0]:g} x {pair[1]:g} mm are given",
+                    where=where,
+                    fix="leave spacing_mm out, or the calibration",
+                )
+    return parts[0].spacing_mm
 
 
-def _facts(way: Sequence[Link] | None, rigid: RigidImages | None) -> dict[str, object]:
-    if way is None or rigid is None:
+def _facts(way: Sequence[Link] | None, parts: Sequence[RigidImages]) -> dict[str, object]:
+    if way is None or not parts:
         return {"spacing_from": "given"}
-    return {
+    skew = max((part.skew for part in parts), key=np.abs)
+    facts: dict[str, object] = {
         "spacing_from": "calibration",
         "world": way[-1][1],
         "way": ["To".join(link) for link in way],
-        "calibration_skew": round(rigid.skew, 4),
-        "calibration_moved_mm": round(rigid.moved_mm, 3),
+        "calibration_skew": round(skew, 4),
+        "calibration_moved_mm": round(max(part.moved_mm for part in parts), 3),
     }
+    return facts if len(parts) == 1 else {**facts, "notes": [depths_note([part.spacing_mm for part in parts])]}
 
 
 _FIELDS = {
@@ -327,14 +375,14 @@ def write_plus_images(
     poses: Sequence[Pose | None],
     path: Path | str,
     *,
-    spacing_mm: Sequence[float],
+    spacing_mm: Sequence[float] | None,
     origin_mm: Sequence[float] = (0.0, 0.0),
     times_s: Sequence[float] | None = None,
     compressed: bool = True,
     more: Sequence[Mapping[str, str]] | None = None,
     header: Mapping[str, str] | None = None,
 ) -> Path:
-    """The same of pixels (F, H, W) that all have one size, stored as they are.
+    """The same of pixels (F, H, W) that all have one size, stored as they are; None: nobody knows how large it is.
 
     `more` are fields of each frame beside its pose and its time, `header` those of the file; in ASCII.
     """
@@ -343,13 +391,21 @@ def write_plus_images(
         raise ScopeRegError(
             f"{len(times)} times for {len(images)} frames", where="write_plus_sequence(times_s)", fix="pass one each"
         )
-    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
+    size, name = pixel_to_image(spacing_mm or (1.0, 1.0), origin_mm), _field_name(poses)
     fields = [
         {**_pose_fields(pose, name, size), **_frame_fields(time), **others}
         for pose, time, others in zip(poses, times, more or [{}] * len(images), strict=True)
     ]
     stored = MetaSequence(_header(spacing_mm) | dict(header or {}), fields, images)
     return write_metaimage(stored, path, compressed=compressed)
+
+
+def part_path(path: Path, number: int) -> Path:
+    """Of the sequences that frames of several sizes go into: a.igs.mha, a-2.igs.mha and so on."""
+    if number == 1:
+        return path
+    ending = _ENDING if path.name.lower().endswith(_ENDING) else path.suffix
+    return path.with_name(f"{path.name[: -len(ending)]}-{number}{ending}")
 
 
 def add_poses(
@@ -359,10 +415,12 @@ def add_poses(
     *,
     spacing_mm: Sequence[float],
     origin_mm: Sequence[float] = (0.0, 0.0),
+    spacings_mm: Sequence[Sequence[float]] | None = None,
 ) -> Path:
     """Write the PLUS sequence `source` again, all its fields and pixels kept, with poses that were found added.
 
-    `spacing_mm` and `origin_mm` are those of the frames that were registered (as `read_cine` gives them).
+    `spacing_mm`, `origin_mm` and, where the depth changes, `spacings_mm` of each frame are those of the frames that
+    were registered (as `read_cine` gives them).
     """
     stored = read_metaimage(source)
     if len(poses) != len(stored.frames):
@@ -371,9 +429,13 @@ def add_poses(
             where="add_poses(poses)",
             fix="pass one each, or None",
         )
-    size, name = pixel_to_image(spacing_mm, origin_mm), _field_name(poses)
-    frames = [fields | _pose_fields(pose, name, size) for fields, pose in zip(stored.frames, poses, strict=True)]
-    return write_metaimage(MetaSequence(_header(spacing_mm) | stored.fields, frames, stored.images), path)
+    steps, name = spacings_mm or [spacing_mm] * len(poses), _field_name(poses)
+    frames = [
+        fields | _pose_fields(pose, name, pixel_to_image(step, origin_mm))
+        for fields, pose, step in zip(stored.frames, poses, steps, strict=True)
+    ]
+    header = _header(None if spacings_mm else spacing_mm)
+    return write_metaimage(MetaSequence(header | stored.fields, frames, stored.images), path)
 
 
 def pixel_to_image(spacing_mm: Sequence[float], origin_mm: Sequence[float]) -> Matrix:
@@ -420,8 +482,9 @@ def _frame_fields(time: float) -> dict[str, str]:
     return {"Timestamp": repr(float(time)), "ImageStatus": "OK"}
 
 
-def _header(spacing_mm: Sequence[float]) -> dict[str, str]:
-    return {**_FIELDS, PIXEL_SIZE: " ".join(repr(float(step)) for step in spacing_mm)}
+def _header(spacing_mm: Sequence[float] | None) -> dict[str, str]:
+    """Fields of a file; without the size of a pixel where that is unknown, or not one."""
+    return _FIELDS if spacing_mm is None else {**_FIELDS, PIXEL_SIZE: " ".join(repr(float(n)) for n in spacing_mm)}
 
 
 def _words(matrix: npt.NDArray[np.float64]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,12 @@ class StoredVolume(Volume):
 
 
 GIVEN = "given"  # in the facts of an image: its spacing is not the file's, somebody told it
+
+
+def depths_note(spacings_mm: Iterable[Sequence[float]]) -> str:
+    """A word on frames of one file whose pixels have several sizes."""
+    sizes = dict.fromkeys(" x ".join(dict.fromkeys(f"{step:.4g}" for step in sizes)) for sizes in spacings_mm)
+    return f"the depth changes in it: pixels measure {', '.join(sizes)} mm"
 
 
 def is_anatomical(volume: Volume) -> bool:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
-from scopereg.live.format import Format, PixelSize, in_mm
 from scopereg.live.outline import Outline
 from scopereg.live.pixel_sizes import PixelSizes
 from scopereg.registration.confidence import stretch_of
+from scopereg.registration.format import Format, PixelSize, in_mm
 from scopereg.registration.result import Result
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.live.depth_watch import DepthWatch, Measure
 from scopereg.live.exchange import Counters
-from scopereg.live.format import Changes, Format
 from scopereg.live.pixel_sizes import PixelSizes, unknown_size
 from scopereg.live.recorder import Recorder
 from scopereg.live.replay import Arrival
 from scopereg.live.sources import Source
+from scopereg.registration.format import Changes, Format
 from scopereg.registration.result import Assessment, Result, WaitingError
 
 WINDOW = 250  # frames that percentiles are taken over

@@ -24,7 +24,7 @@ from scopereg.images import Frame
 from scopereg.io.overlays import picture_of
 from scopereg.io.plus import IMAGE, Matrix, link_of, take_out_pixel_size
 from scopereg.io.stored import GIVEN, StoredFrame
-from scopereg.live.format import PixelSize, Unknown, size_facts
+from scopereg.registration.format import PixelSize, Unknown, size_facts
 
 Sizing = Callable[[tuple[int, int], PixelSize | None], PixelSize | Unknown]
 HEADER_BYTES = 58

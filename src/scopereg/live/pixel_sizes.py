@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
 from scopereg.io.stored import GIVEN, StoredFrame
-from scopereg.live.format import Format, PixelSize, Unknown, in_mm, resized, same_pixels, unknown_of
+from scopereg.registration.format import Format, PixelSize, Unknown, in_mm, resized, same_pixels, unknown_of
 from scopereg.registration.result import WaitingError
 
 LIMITS_MM = (0.001, 10.0)  # of a pixel that anybody may tell

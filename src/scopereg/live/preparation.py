@@ -10,7 +10,7 @@ from typing import Protocol
 
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame
-from scopereg.live.format import Format
+from scopereg.registration.format import Format
 from scopereg.registration.result import WaitingError
 
 _AFTER_A_FAULT_S = 10.0  # before what failed is tried again

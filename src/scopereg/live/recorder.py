@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.files import output_folder
 from scopereg.io.notes import check_room, note_text
-from scopereg.io.plus_sequence import write_plus_images
+from scopereg.io.plus_sequence import part_path, write_plus_images
 from scopereg.live.messages import as_bytes
+from scopereg.registration.format import is_sized
 from scopereg.registration.recorded import fields_of, volume_field
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 LARGEST_RECORDING = 2**30  # bytes of pixels: two minutes of 640 x 480, or forty of 128 x 128
 MOST_FILES = 32  # of one recording: a stream that changes with every frame would leave thousands
-_SEQUENCE = ".igs.mha"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class _Part:
             _stacked(self.pixels),
             self.poses,
             self.path,
-            spacing_mm=self.first.spacing_mm,
+            spacing_mm=self.first.spacing_mm if is_sized(self.first) else None,
             origin_mm=self.first.origin_mm,
             times_s=self.times_s,
             more=[told | fields_of(None, noted.get(row, ())) for row, told in enumerate(self.fields)],
@@ -171,18 +172,11 @@ class Recorder:
         (key, volume), *_ = self._volumes.items()
         return volume_field(volume, self.volume_names.get(key, ""))
 
-    def _path_of(self, number: int) -> Path:
-        """Of a file of the recording, the first has the name that was asked for; nothing that is there is lost."""
-        if not number:
-            return self.path
-        name = self.path.name
-        ending = _SEQUENCE if name.lower().endswith(_SEQUENCE) else self.path.suffix
+    def _path_of(self, count: int) -> Path:
+        """Of one more file of the recording. The first has the name asked for; the others overwrite nothing."""
         taken = {part.path for part in self._parts.values()}
-        while True:
-            number += 1
-            path = self.path.with_name(f"{name[: -len(ending)]}-{number}{ending}")
-            if path not in taken and not path.exists():
-                return path
+        paths = (part_path(self.path, number) for number in itertools.count(count + 1))
+        return self.path if not count else next(path for path in paths if path not in taken and not path.exists())
 
 
 def _stacked(images: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

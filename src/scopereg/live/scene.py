@@ -10,9 +10,9 @@ from pathlib import Path
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume
-from scopereg.live.format import PixelSize
 from scopereg.live.preparation import Preparation
 from scopereg.registration.diagnosis import fitting_pixels
+from scopereg.registration.format import PixelSize
 from scopereg.registration.locator import Locator
 from scopereg.registration.method import parse
 from scopereg.registration.register import Start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,6 +19,7 @@ from scopereg.io.files import write_sheet
 from scopereg.io.metaimage import is_sequence
 from scopereg.io.placement import write_placed_frame, write_resliced
 from scopereg.io.plus_sequence import add_poses
+from scopereg.io.stored import GIVEN, StoredFrame
 from scopereg.io.transforms import Convention
 from scopereg.progress import counting, say
 from scopereg.registration.diagnosis import MOST_FRAMES, with_hints
@@ -33,6 +35,7 @@ COLUMNS = (
     *("file", "index", "output", *POSE, "similarity", *VERDICT),
     *("time_ms", "method", "note", "error"),
 )
+_MOST_SIZES = 4  # of pictures that are named
 _PLUS = ".igs"  # what PLUS puts before .mha
 Taken = TypeVar("Taken")
 
@@ -91,6 +94,7 @@ class Row(NamedTuple):
     result: Result | None = None  # without images: rows go between processes, and there may be thousands
     notes: tuple[str, ...] = ()  # of reading the frame, and those of the result
     error: str = ""  # why there is no result
+    told_for: tuple[int, ...] = ()  # size of a picture whose pixels have the size that a person told
 
     @property
     def found(self) -> Result:
@@ -213,7 +217,19 @@ def _finish(job: Job, task: Task, frame: Frame, found: Result | Exception) -> Ro
         write_result(found, job.targets(task.name), job.convention)
     except Exception as error:
         return Row(task, notes=notes, error=reason_of(error))
-    return Row(task, found.without_images(), (*notes, *found.notes))
+    told = isinstance(frame, StoredFrame) and frame.facts.get("spacing_from") == GIVEN
+    return Row(task, found.without_images(), (*notes, *found.notes), told_for=frame.size if told else ())
+
+
+def size_notes(rows: Sequence[Row]) -> list[str]:
+    """A word where one size of pixels was told for pictures of several sizes: it may hold for some of them alone."""
+    sizes = Counter(row.told_for for row in rows if row.told_for)
+    if len(sizes) < 2:
+        return []
+    named = [f"{count} of {' x '.join(map(str, size))}" for size, count in sizes.most_common(_MOST_SIZES)]
+    more = [f"{len(sizes) - _MOST_SIZES} more sizes"] if len(sizes) > _MOST_SIZES else []
+    differ = f"pictures differ in size ({', '.join([*named, *more])})"
+    return [f"{differ}: the size of a pixel that was told is taken for all"]
 
 
 def write_result(result: Result, targets: dict[str, Path], convention: Convention) -> list[Path]:
@@ -315,7 +331,9 @@ def _write_sequence(path: Path, rows: Sequence[Row], folder: Path, reading: Read
     for row in rows:
         poses[row.task.index] = None if row.result is None else row.result.pose
     target = folder / f"{rows[0].task.stem}{SEQUENCE}"
-    return add_poses(path, poses, target, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm)
+    return add_poses(
+        path, poses, target, spacing_mm=cine.spacing_mm, origin_mm=cine.origin_mm, spacings_mm=cine.spacings_mm
+    )
 
 
 def write_table(rows: Sequence[Row], path: Path, ending: str) -> Path:

@@ -13,8 +13,9 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame
 from scopereg.io.files import write_sheet
-from scopereg.io.stored import StoredFrame
+from scopereg.io.stored import GIVEN, StoredFrame
 from scopereg.registration.against_tracker import MotionCheck, check_motion
+from scopereg.registration.format import Format
 from scopereg.registration.reading import Recording, reason_of
 from scopereg.registration.register import Start
 from scopereg.registration.result import POSE, Result, apart_mm, pose_cells, pose_of_cells
@@ -48,6 +49,7 @@ class Step:
     alone_error_mm: float = math.nan
     tracked: Pose | None = None  # where the frame's own file puts it, in the tracker's world
     centre_mm: tuple[float, ...] = ()  # the middle of the frame in its own mm
+    changed: str = ""  # how its picture differs from those before, in size or pixels
 
     @property
     def pose(self) -> Pose | None:
@@ -77,7 +79,7 @@ class Step:
 
 def follow(recording: Recording, tracker: Tracker, truth: Start | None = None) -> Iterator[Step]:
     """Each frame of a recording in turn. `truth` tells how to get at the poses that its own file gives."""
-    latest_s = -math.inf
+    latest_s, before = -math.inf, None
     for row, time_s in enumerate(recording.times_s):
         base = Step(row, *recording.place(row), time_s, "unreadable")
         try:
@@ -89,12 +91,21 @@ def follow(recording: Recording, tracker: Tracker, truth: Start | None = None) -
             yield replace(base, reason=f"its time, {time_s:g} s, is not after {latest_s:g} s of a frame before")
             continue
         latest_s = time_s
+        base, before = replace(base, changed=_change(before, frame)), Format.of(frame)
         try:
             tracked = tracker.follow(frame, time_s)
         except ScopeRegError as error:  # no motion carries it yet
             yield replace(base, state="lost", reason=error.what)
             continue
         yield _step(base, tracked, frame, _true_pose(frame, tracker, truth))
+
+
+def _change(before: Format | None, frame: StoredFrame) -> str:
+    now = Format.of(frame)
+    if before is None or now.is_like(before):
+        return ""
+    told = frame.facts.get("spacing_from") == GIVEN and now.size != before.size
+    return now.after(before) + ("; the size of a pixel that was told is taken for both" if told else "")
 
 
 def _true_pose(frame: Frame, tracker: Tracker, truth: Start | None) -> Pose | None:

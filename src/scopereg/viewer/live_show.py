@@ -17,11 +17,11 @@ from scopereg.io.read_image import ending_of
 from scopereg.io.stored import StoredFrame
 from scopereg.io.volumes import read_foreign
 from scopereg.live.exchange import Counters
-from scopereg.live.format import Format, resized
 from scopereg.live.loop import Loop, Update
 from scopereg.live.pixel_sizes import read_pixel_mm
 from scopereg.live.recorder import Noted, Recorder
 from scopereg.live.scene import Scene
+from scopereg.registration.format import Format, resized
 from scopereg.registration.result import WaitingError
 from scopereg.viewer.overlays import NOTHING_OVER, Overlays
 from scopereg.viewer.packets import base_state, live_facts, packet_of

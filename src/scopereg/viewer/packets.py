@@ -20,8 +20,8 @@ from torch import Tensor
 from scopereg import __version__
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, unit_range
-from scopereg.live.format import is_sized
 from scopereg.live.loop import Update
+from scopereg.registration.format import is_sized
 from scopereg.registration.result import Assessment, Result
 
 LONGEST_SIDE = 256  # pixels of a picture that is sent: more than a screen shows of it

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 from PIL import Image
+from pydicom import Dataset
 from pydicom.data import get_testdata_file
 from pydicom.encaps import encapsulate
 from pydicom.pixels import convert_color_space
@@ -68,6 +69,36 @@ def test_the_frames_of_a_cine_are_chosen_by_number(make_dicom: Make, make_region
     for index in (3, -1):
         with pytest.raises(ScopeRegError, match=f"frame {index} is asked for"):
             read_frame(path, index=index)
+
+
+def test_the_pixels_of_each_frame_may_have_a_size_of_their_own(make_dicom: Make, saved: Make) -> None:
+    """An enhanced image whose depth changes; one of its frames does not tell."""
+
+    def group(*spacing: float) -> Dataset:
+        measures, found = Dataset(), Dataset()
+        if spacing:
+            measures.PixelSpacing = list(spacing)
+        found.PixelMeasuresSequence = [measures]
+        return found
+
+    made = make_dicom(IMAGES)
+    made.PerFrameFunctionalGroupsSequence = [group(0.2, 0.3), group(), group(0.4, 0.6)]
+    path = saved(made)
+    cine = read_cine(path)
+    assert (cine[0].spacing_mm, cine[2].spacing_mm) == ((0.3, 0.2), (0.6, 0.4))  # rows come first there
+    assert cine[0].facts["spacing_from"] == "PixelSpacing of each frame"
+    assert cine[0].facts["notes"] == ["the depth changes in it: pixels measure 0.3 x 0.2, 0.6 x 0.4 mm"]
+    with pytest.raises(ScopeRegError, match="does not say how large a pixel is"):
+        cine[1]
+    given = read_cine(path, spacing_mm=0.5)
+    assert [frame.spacing_mm for frame in given] == [(0.5, 0.5)] * 3
+    assert "of each frame of the file says 0.3 x 0.2 mm" in given[0].facts["notes"][0]
+    made.PerFrameFunctionalGroupsSequence = [group(0.2, 0.3)] * 3
+    alike = read_cine(saved(made))
+    assert (alike.spacing_mm, alike.spacings_mm) == ((0.3, 0.2), None)
+    made.PerFrameFunctionalGroupsSequence = [group(0.2, 0.3)] * 2  # of two frames of three
+    with pytest.raises(ScopeRegError, match="does not say how large a pixel is"):
+        read_cine(saved(made))
 
 
 def test_times_may_be_listed(make_dicom: Make, saved: Make) -> None:

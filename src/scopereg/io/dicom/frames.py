@@ -29,7 +29,7 @@ from scopereg.io.dicom.header import (
 )
 from scopereg.io.dicom.pixels import StoredPixels
 from scopereg.io.overlays import Picture, Stillness, check_single, picture_of
-from scopereg.io.stored import given_spacing_note
+from scopereg.io.stored import depths_note, given_spacing_note
 
 PATIENT = "Patient"  # frame of reference of DICOM's positions
 _TWO_D, _CM = 1, 3  # RegionSpatialFormat, PhysicalUnitsXDirection
@@ -62,6 +62,7 @@ class _View(NamedTuple):
     box: tuple[int, int, int, int]  # x, y of the first pixel, x, y after the last
     spacing_mm: tuple[float, float]
     facts: dict[str, Any]
+    each_mm: tuple[tuple[float, float] | None, ...] = ()  # of each frame, where they differ; None: it does not say
 
 
 def read_dicom_cine(
@@ -102,6 +103,8 @@ def read_dicom_cine(
         count,
         view.spacing_mm,
         decode,
+        spacings_mm=tuple(step or view.spacing_mm for step in view.each_mm) if view.each_mm else None,
+        faults={row: "it does not say how large a pixel is" for row, step in enumerate(view.each_mm) if step is None},
         origin_mm=(left * view.spacing_mm[0], top * view.spacing_mm[1]),
         times_s=times_s,
         poses=(pose,) if pose is not None and count == 1 else None,
@@ -117,13 +120,19 @@ def _view(
     box = fitted_box(region, size) if region is not None else None
     stated = region.spacing_mm if region is not None and box is not None else _stated_spacing(dataset)
     source = f"ultrasound region {region.item}" if region is not None and box is not None else "PixelSpacing"
+    each_mm: tuple[tuple[float, float] | None, ...] = ()
+    if stated is None and region is None:
+        each_mm, source = _spacings_of_frames(dataset), "PixelSpacing of each frame"
+        stated = next(filter(None, each_mm), None)
+        each_mm = each_mm if len(set(each_mm)) > 1 and given is None else ()
     if given is not None:
         spacing = as_pair(given, "read_frame(spacing_mm)")
         facts: dict[str, Any] = {"spacing_from": "given", **given_spacing_note(spacing, stated, source)}
     elif region is not None and box is None:
         raise _resized(region, size, where)
     elif stated is not None:
-        spacing, facts = stated, {"spacing_from": source}
+        notes = {"notes": [depths_note(filter(None, each_mm))]} if each_mm else {}
+        spacing, facts = stated, {"spacing_from": source, **notes}
     else:
         raise ScopeRegError(
             "it does not say how large a pixel is: no calibrated 2D ultrasound region, no PixelSpacing",
@@ -131,7 +140,7 @@ def _view(
             fix="give the size of a pixel in mm: spacing_mm=",
         )
     if region is None or box is None:
-        return _View((0, 0, *size), spacing, facts)
+        return _View((0, 0, *size), spacing, facts, each_mm)
     return _View(box, spacing, {**facts, "region": region.item, "region_kind": region.kind, "crop_px": list(box)})
 
 
@@ -142,6 +151,15 @@ def _stated_spacing(dataset: Dataset) -> tuple[float, float] | None:
         for measures in group.get("PixelMeasuresSequence") or ():
             found = found or pixel_spacing_mm(measures)
     return found
+
+
+def _spacings_of_frames(dataset: Dataset) -> tuple[tuple[float, float] | None, ...]:
+    """PixelSpacing of each frame of an enhanced image whose depth may change; nothing where there is none."""
+    groups = dataset.get("PerFrameFunctionalGroupsSequence") or ()
+    found = tuple(
+        next(filter(None, map(pixel_spacing_mm, group.get("PixelMeasuresSequence") or ())), None) for group in groups
+    )
+    return found if len(found) == (number(dataset, "NumberOfFrames") or 1) else ()
 
 
 def _resized(region: Region, size: tuple[int, int], where: str) -> ScopeRegError:

@@ -7,7 +7,7 @@ import pytest
 
 from scopereg import Frame
 from scopereg.io.stored import StoredFrame
-from scopereg.live.format import Changes, Format, Unknown, resized, unknown_of
+from scopereg.registration.format import Changes, Format, Unknown, resized, unknown_of
 
 DEEP, SHALLOW = Format((640, 480), (0.2, 0.2)), Format((640, 480), (0.15, 0.15))
 
