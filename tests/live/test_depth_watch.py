@@ -23,7 +23,8 @@ from scopereg.registration.format import PixelSize
 from scopereg.registration.result import Result
 
 TOLD = (0.2, 0.2)
-WHOLE = np.ones((60, 80), np.float32)
+ROWS, COLUMNS = np.mgrid[:60, :80].astype(np.float32)
+WHOLE = 0.6 + 0.3 * np.sin(ROWS / 5) * np.cos(COLUMNS / 7)  # some structure
 NARROW = WHOLE.copy()
 NARROW[:, :15] = NARROW[:, -15:] = 0
 
@@ -59,7 +60,7 @@ class Watched:
         for _ in range(count):
             self.number += 1
             draw = np.random.default_rng(self.number).random(pixels.shape, dtype=np.float32)
-            frame = Frame(pixels * (0.5 + 0.5 * draw), pixel_mm)
+            frame = Frame(pixels * (0.9 + 0.1 * draw), pixel_mm)
             self.sizes.of(frame.size, pixel_mm)  # type: ignore[arg-type]
             time_s, rates = self.number / 10, Rates(10, 0, 0)
             found = result_of(stretch)
@@ -146,6 +147,15 @@ def test_an_outline_that_changes_is_asked_about_where_nothing_else_tells(watched
     assert watched.sizes.question.suggestion is None
     watched.sizes.keep()
     watched.see(200, None, NARROW)
+    assert watched.sizes.question is None
+
+
+def test_noise_with_another_outline_is_not_asked_about(watched: Watched) -> None:
+    """As of gel or a cable that is out: nothing could ever fit."""
+    watched.found = None  # type: ignore[assignment]
+    watched.see(20, None)
+    watched.see(200, None, np.random.default_rng(0).random((60, 80), dtype=np.float32) * (NARROW > 0))
+    assert watched.looks > 3
     assert watched.sizes.question is None
 
 

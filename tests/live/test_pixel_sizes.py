@@ -134,7 +134,7 @@ def test_doubts_are_asked_and_may_be_turned_down() -> None:
     assert sizes.doubt(SMALL, FINE, "the depth seems to have changed", COARSE)
     assert sizes.doubted(SMALL) is sizes.question
     assert sizes.doubted(LARGE) is None
-    assert asked(sizes).text == "The depth seems to have changed. 0.2 mm would fit. How large is a pixel?"
+    assert asked(sizes).text == "The depth seems to have changed. How large is a pixel?"
     assert sizes.of(SMALL, FINE) == FINE  # nothing is switched by itself
     assert sizes.keep(asked(sizes).number).pixel_mm == FINE
     assert sizes.question is None

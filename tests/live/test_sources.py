@@ -16,8 +16,10 @@ from scopereg import Frame, Pose
 from scopereg.errors import ScopeRegError
 from scopereg.io import write_plus_sequence
 from scopereg.io.pictures import png_bytes
+from scopereg.live.loop import Loop
 from scopereg.live.messages import image_message, transform_message
 from scopereg.live.sources import IgtlSource, Reading, open_source
+from scopereg.registration.result import Result
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 24, 32), dtype=np.uint8)
 REFERENCE = Pose.from_euler_deg((10, 20, 30), (1, 2, 3), "Image", "Reference")
@@ -69,9 +71,18 @@ def test_frames_of_a_recording_and_of_a_scanner_have_the_mask_that_was_drawn(tmp
             with peer.accept() as connected:
                 connected.sendall(image(0))
                 arrival = source.latest(5)
+                smaller = Frame(PIXELS[0, :20] / 255, 0.4, (0, 0))
+                connected.sendall(image_message(smaller, REFERENCE))
+                other = source.latest(5)
             assert arrival is not None
             assert arrival.frame.mask is not None
             assert np.array_equal(arrival.frame.mask.numpy(), drawn > 0)
+            assert other is not None  # it is shown, with why it is not located
+            assert (other.frame.shape, other.frame.mask) == ((20, 32), None)
+            assert isinstance(other.fault, ScopeRegError)
+            assert other.fault.what == "the mask has 32 x 24 pixels, the frame 32 x 20"
+            loop = Loop(source, lambda _: Result(Pose.identity(), "test", 1.0, 0.5))
+            assert loop._locate(other)[:2] == (None, other.fault)
         finally:
             source.close()
 

@@ -18,6 +18,7 @@ from scopereg.images import Frame
 from scopereg.live.outline import Outline
 from scopereg.live.pixel_sizes import PixelSizes
 from scopereg.registration.confidence import stretch_of
+from scopereg.registration.diagnosis import without_structure
 from scopereg.registration.format import Format, PixelSize, in_mm
 from scopereg.registration.result import Result
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Measure = Callable[[Frame, Result], PixelSize | None]
 OFF = 0.04  # share by which the pixels that fit best differ from those told, from which on somebody is asked
-_IN_A_ROW = 5  # frames
+_IN_A_ROW, _ONCE = 5, 2  # frames that tell what is, and that tell that all was well before
 _FITS = 0.03  # share of a frame that fits as it is
 _AGREEING, _LOOKED_AT = 3, 4  # measured sizes that must agree, of the latest
 _AGREE = 0.03  # share by which they may differ
@@ -112,8 +113,9 @@ class DepthWatch:
         fits = stretch <= _FITS and result.belongs is not False if tells else result.ok is True
         misfits = stretch > OFF if tells else not fits
         self._fit, self._misfit = (self._fit + 1 if fits else 0), (self._misfit + 1 if misfits else 0)
+        self._once_fitted = self._once_fitted or self._fit >= _ONCE
         if self._fit >= _IN_A_ROW:
-            self._once_fitted, self._suspicious, self._failed = True, False, 0
+            self._suspicious, self._failed = False, 0
             self._sizes_found.clear()
 
     def _is_worth_a_look(self, update: Update) -> bool:
@@ -125,24 +127,26 @@ class DepthWatch:
 
     def _look_into(self, frame: Frame, result: Result, now: Format, done_s: float) -> None:
         found: PixelSize | None = None
+        shows = False
         try:
             found = self.measure(frame, result)
+            shows = not without_structure(frame.for_registration())
         except ScopeRegError:
             pass  # it says nothing
         finally:
             with self._lock:
                 self._thread = None
                 if self._format is not None and self._format.is_like(now) and not self._stopped:
-                    self._conclude(found, now, done_s)
+                    self._conclude(found, now, done_s, shows=shows)
 
-    def _conclude(self, found: PixelSize | None, now: Format, done_s: float) -> None:
+    def _conclude(self, found: PixelSize | None, now: Format, done_s: float, *, shows: bool) -> None:
         assert now.pixel_mm is not None
         off = found is not None and _apart(found, now.pixel_mm) > OFF
         if found is None or not off or any(_apart(found, other) <= OFF for other in self._declined):
             self._failed += 1
             rest_s = min(_FIRST_REST_S * 2.0 ** min(self._failed - 1, 16), _LONGEST_REST_S)
             self._rest_until_s = done_s + rest_s
-            if self._suspicious and self._failed >= _LOST_AFTER and not self._declined:
+            if self._suspicious and self._failed >= _LOST_AFTER and shows and not self._declined:
                 self._ask(now, None)
             return
         self._failed = 0

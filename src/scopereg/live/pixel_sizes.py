@@ -35,7 +35,8 @@ class Question(NamedTuple):
     @property
     def text(self) -> str:
         """All of it in a line."""
-        guess = "" if self.suggestion is None else f" {in_mm(self.suggestion)} would fit."
+        said = self.suggestion is None or self.told is not None  # a doubt names it
+        guess = "" if said or self.suggestion is None else f" {in_mm(self.suggestion)} would fit."
         return f"{self.why[:1].upper()}{self.why[1:]}.{guess} How large is a pixel?"
 
     @property
