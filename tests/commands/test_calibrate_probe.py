@@ -76,13 +76,14 @@ def test_a_calibration_from_before_is_corrected(
     assert told["counts"]["used"] >= 5
     assert told["moved"]["pixels_percent"] == pytest.approx(3, abs=1.5)
     assert told["world_known"] is True
-    assert "1 frames" in " ".join(told["notes"])
+    assert "1 frame is left out" in " ".join(told["notes"])
     beside = json.loads((folder / "plus.json").read_text(encoding="utf-8"))
     assert beside["provenance"]["data_sha256"]
     assert beside["image_to_probe"] == told["image_to_probe"]
     page = (folder / "plus.html").read_text(encoding="utf-8")
     assert "<script" not in page
     assert "Residuals" in page
+    assert page.count("<img") >= 6
     assert "Not to be relied on" not in page
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from scopereg.geometry import Pose
+from scopereg.images import Frame, Volume
 from scopereg.registration.probe.calibrated import (
     KEPT_ASIDE,
     LEFT_OUT,
@@ -30,7 +32,17 @@ def calibration(undetermined: tuple[str, ...] = ()) -> ProbeCalibration:
     pose = Pose.from_euler_deg((10, 20, 30), (1, 2, 3), "Image", "Probe")
     before = (Pose.from_euler_deg((12, 20, 30), (1, 4, 3), "Image", "Probe"), (0.2, 0.21))
     world = Pose.identity("Reference", "Volume")
-    return ProbeCalibration(pose, (0.2, 0.2), (400, 500), (world,), known, tuple(frames), False, before=before)
+    return ProbeCalibration(
+        pose,
+        (0.2, 0.2),
+        (40, 50),
+        (world,),
+        known,
+        tuple(frames),
+        False,
+        before=before,
+        places=(Pose.identity(),) * len(frames),
+    )
 
 
 def test_all_of_it_is_shown() -> None:
@@ -40,6 +52,20 @@ def test_all_of_it_is_shown() -> None:
     assert "&lt;nothing&gt;" in page
     assert "2.0 degrees from the calibration before" in page
     assert "12 of 19" in page
+
+
+def test_some_frames_are_shown_beside_the_volume() -> None:
+    noise = torch.rand(20, 60, 60, generator=torch.Generator().manual_seed(0))
+    volume, asked = Volume(noise, 0.2), list[FrameResidual]()
+
+    def frame_of(row: FrameResidual) -> Frame:
+        asked.append(row)
+        return Frame(noise[0, :40, :50], 0.2, origin_mm=(0, 0))
+
+    page = make_page(calibration(), {}, volume, frame_of).html()
+    assert [row.state for row in asked] == [USED] * 2 + [KEPT_ASIDE] * 2 + [LEFT_OUT]
+    assert page.count("<img") == 3 * len(asked)
+    assert max(row.apart_mm for row in calibration().of_state(USED)) in [row.apart_mm for row in asked]
 
 
 def test_what_is_not_determined_is_said_first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,10 @@ from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.geometry import Pose
-    from scopereg.images import Volume
+    from scopereg.images import Frame, Volume
     from scopereg.io.probe_sweeps import ProbeSweep
-    from scopereg.registration.probe.calibrated import ProbeCalibration
+    from scopereg.registration.probe.calibrated import FrameResidual, ProbeCalibration
+    from scopereg.report.page import Report
 
 TRACKER, ENDING = "tracker", ".xml"
 NOT_OK = 3  # status where the calibration may not be relied on
@@ -89,7 +90,8 @@ def run(options: CalibrateProbeOptions) -> int:
     found = calibrate_probe(sweeps, volume, settings, method=options.method, world=world, device=options.device)
     print_notes(console, found.notes)
     _print(console, found)
-    files = _write(found, targets, options, [*paths, volume_path])
+    page = _page_of(found, sweeps, volume) if options.report and targets else None
+    files = _write(found, targets, options, [*paths, volume_path], page)
     for path in files:
         console.print(f"wrote   {path}")
     if not found.ok and options.output is not None:
@@ -175,15 +177,29 @@ def _left_out(found: ProbeCalibration) -> Iterator[str]:
         yield f"and {len(rows) - _MOST_NAMED} more"
 
 
+def _page_of(found: ProbeCalibration, sweeps: list[ProbeSweep], volume: Volume) -> Callable[[dict[str, Any]], Report]:
+    """Makes the page once it is told how all was made."""
+    from scopereg.report.probe_page import make_page
+
+    def frame_of(row: FrameResidual) -> Frame:
+        sweep = sweeps[row.sweep]
+        return sweep.frame(sweep.rows.index(row.row), found.spacing_mm)
+
+    return lambda facts: make_page(found, facts, volume, frame_of)
+
+
 def _write(
-    found: ProbeCalibration, targets: dict[str, Path], options: CalibrateProbeOptions, inputs: list[Path]
+    found: ProbeCalibration,
+    targets: dict[str, Path],
+    options: CalibrateProbeOptions,
+    inputs: list[Path],
+    page: Callable[[dict[str, Any]], Report] | None,
 ) -> list[Path]:
     """The configuration where the calibration may be relied on; what is known of it in any case."""
     if not targets:
         return []
     from scopereg.io.read_image import content_sha256
     from scopereg.provenance import provenance
-    from scopereg.report.probe_page import make_page
 
     read = [file for path in inputs for file in sorted(path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
     facts: dict[str, Any] = {**found.facts, **provenance(seed=0, data_sha256=content_sha256(read))}
@@ -192,6 +208,6 @@ def _write(
         written.append(found.save(targets["plus"], options.calibration))
     content = json.dumps(plain({**found.told(), "provenance": facts}), indent=1, allow_nan=False)
     written.append(write_text(targets["json"], content + "\n"))
-    if options.report:
-        written.append(make_page(found, facts).save(targets["page"]))
+    if page is not None:
+        written.append(page(facts).save(targets["page"]))
     return written

@@ -243,6 +243,7 @@ class _Search:
             chosen.before,
             {"method": self.seeker.locator.method.name, "least": self.least},
             tuple(self.found.get(row) for row in range(len(chosen.frames))),
+            tuple(Pose.from_matrix(place) for place in chain.predicted(chosen.tracked, chosen.worlds)),
         )
 
     def _certainty(self) -> Certainty:

@@ -60,6 +60,7 @@ class ProbeCalibration:
     before: tuple[Pose, tuple[float, float]] | None = None  # a calibration from before, and its pixels
     facts: dict[str, Any] = field(default_factory=dict)
     located: tuple[Result | None, ...] = field(default=(), repr=False)  # frames by themselves
+    places: tuple[Pose, ...] = field(default=(), repr=False)  # `ImageToVolume` of frames as the calibration has them
 
     @property
     def ok(self) -> bool:

@@ -106,7 +106,8 @@ def _notes(sweeps: Sequence[ProbeSweep], tried: int, count: int) -> Iterator[str
         yield f"{tried} of {count} frames are tried, evenly from all"
     lost = sum(sum(sweep.facts.get("dropped", {}).values()) for sweep in sweeps)
     if lost:
-        yield f"{lost} frames are left out: not tracked, or their image is not ok"
+        are = "frame is" if lost == 1 else "frames are"
+        yield f"{lost} {are} left out: not tracked, or the image is not ok"
 
 
 def _kept_aside(count: int, share: float) -> Rows:
