@@ -32,13 +32,15 @@ from scopereg.geometry import SUCCESS_MM, Pose
 from scopereg.images import Frame, Volume
 from scopereg.io.files import write_sheet
 from scopereg.progress import say
+from scopereg.registration.body_diagnosis import with_hints
 from scopereg.registration.locator import Locator
 from scopereg.registration.result import YES_NO, Result, apart_mm
+from scopereg.registration.together import Together
 
 TABLE = Path(__file__).with_suffix(".csv")
 KEY = ("set", "wrong", "body", "way")
 COLUMNS = (
-    *(*KEY, "frames", "start_mm", "error_mm", "worst_mm", "within", "used_mm", "alone_within", "counts"),
+    *(*KEY, "frames", "start_mm", "error_mm", "worst_mm", "within", "used_mm", "freed_mm", "alone_within", "counts"),
     *("ok", "belongs", "confidence", "expected_mm", "bound_mm", "frames_ok", "frames_ok_wrong", "reason", "hints"),
     *("cpu_s", "wall_s"),
 )
@@ -80,11 +82,12 @@ def _other_volume(body: PlacedBody, other: PlacedBody, random: torch.Generator) 
     volume = other.volume
     if volume is body.volume:
         volume = Volume(volume.array.flip(0, 2), volume.spacing_mm)
-    return replace(body, volume=volume), body.image_to_body
+    return replace(body, volume=volume, start=None), body.image_to_body
 
 
 def _mirrored_volume(body: PlacedBody, other: PlacedBody, random: torch.Generator) -> tuple[PlacedBody, Poses]:
-    return replace(body, volume=Volume(body.volume.array.flip(0), body.volume.spacing_mm)), body.image_to_body
+    volume = Volume(body.volume.array.flip(0), body.volume.spacing_mm)
+    return replace(body, volume=volume, start=None), body.image_to_body  # a start would be mirrored with it
 
 
 def _probe(
@@ -205,10 +208,11 @@ def measured(locator: Locator, body: PlacedBody, asked: PlacedBody, poses: Poses
     try:
         if way == "single":
             starts = [None if asked.start is None else asked.start @ pose for pose in poses]
-            told |= of_singles(body, asked, locator.locate_all(asked.frames, starts))
+            told |= of_singles(body, locator.locate_all(asked.frames, starts))
         else:
             found = locator.locate_together(asked.frames, poses, asked.start)
-            told |= of_body(body, asked, found)
+            told |= {"cpu_s": number(time.process_time() - begin), "wall_s": number(time.perf_counter() - wall)}
+            told |= of_body(body, with_hints(locator, asked.frames, poses, found, asked.start))
     except ScopeRegError as error:
         told |= {"ok": "no", "reason": f"error: {error.what}"}
     if body.start is not None:
@@ -216,10 +220,11 @@ def measured(locator: Locator, body: PlacedBody, asked: PlacedBody, poses: Poses
         told["start_mm"] = number(
             np.mean([apart_mm(f, *two) for f, *two in zip(body.frames, starts, body.truth, strict=True)])
         )
-    return told | {"cpu_s": number(time.process_time() - begin), "wall_s": number(time.perf_counter() - wall)}
+    taken = {"cpu_s": number(time.process_time() - begin), "wall_s": number(time.perf_counter() - wall)}
+    return {**taken, **told}
 
 
-def of_body(body: PlacedBody, asked: PlacedBody, found: Any) -> dict[str, Any]:
+def of_body(body: PlacedBody, found: Together) -> dict[str, Any]:
     whole = found.whole
     errors = [apart_mm(f, one.pose, true) for f, one, true in zip(body.frames, found.frames, body.truth, strict=True)]
     alone = [
@@ -229,6 +234,7 @@ def of_body(body: PlacedBody, asked: PlacedBody, found: Any) -> dict[str, Any]:
     return {
         **of_errors(errors),
         "used_mm": number(float(np.mean([error for error, used in zip(errors, found.counts, strict=True) if used]))),
+        "freed_mm": number(float(np.nanmedian([*found.freed_mm, math.nan]))),
         "alone_within": sum(error <= SUCCESS_MM for error in alone),
         "counts": "".join("x" if used else "-" for used in found.counts),
         "ok": YES_NO[found.ok],
@@ -242,7 +248,7 @@ def of_body(body: PlacedBody, asked: PlacedBody, found: Any) -> dict[str, Any]:
     }
 
 
-def of_singles(body: PlacedBody, asked: PlacedBody, found: Sequence[Any]) -> dict[str, Any]:
+def of_singles(body: PlacedBody, found: Sequence[Any]) -> dict[str, Any]:
     poses = [one.pose if isinstance(one, Result) else None for one in found]
     errors = [apart_mm(*row) for row in zip(body.frames, poses, body.truth, strict=True)]
     errors = [math.inf if math.isnan(error) else error for error in errors]

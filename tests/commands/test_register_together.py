@@ -13,7 +13,10 @@ import pytest
 from scopereg.cli import main
 from scopereg.geometry import Pose
 from scopereg.io.metaimage import is_sequence
-from scopereg.registration.batch import read_table
+from scopereg.io.pictures import grey_pixels
+from scopereg.registration.batch import Row, Task, read_table, write_table
+from scopereg.registration.result import Result
+from scopereg.registration.track import Step, write_track
 
 Case = Any  # of conftest.py
 
@@ -65,6 +68,90 @@ def test_pictures_with_a_table_of_places(
     assert np.allclose(matrix @ elsewhere.matrix, np.eye(4), atol=1.5)
     assert [frame["file"] for frame in told["frames"]] == ["view0.png", "view1.png", "view3.png"]
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def write_npz(case: Case, rows: list[int], path: Path, off: Pose) -> str:
+    frames = np.stack([grey_pixels(case.frames[row].array) for row in rows])
+    poses = np.stack([(off @ case.truth[row]).matrix for row in rows])
+    np.savez(path, frames=frames, image_mm_to_world=poses, spacing_xy_mm=np.array(case.frames[0].spacing_mm))
+    return str(path)
+
+
+def test_several_archives_of_one_tracker(case: Case, narrow_file: Path, tmp_path: Path) -> None:
+    off = Pose.from_euler_deg((0, 0, 40), (5, 0, -8), "Volume", "Volume")
+    sources = [write_npz(case, rows, tmp_path / f"part{rows[0]}.npz", off) for rows in ([0, 1], [2, 3])]
+    words = [*sources, str(case.folder / "volume.nii.gz"), "--no-report", "--most", "3", "-o", str(tmp_path / "out")]
+    assert run(case, narrow_file, *words) == 0
+    found = read_table(tmp_path / "out" / "poses.csv")
+    assert [(file, index) for file, index, _ in found] == [("part0.npz", 0), ("part2.npz", 0), ("part2.npz", 1)]
+    for (_, _, pose), row in zip(found, (0, 2, 3), strict=True):
+        assert pose is not None
+        assert case.error_mm(row, pose) < 1
+
+
+def test_poses_that_a_track_followed_are_the_places(
+    case: Case, narrow_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = Pose.from_euler_deg((3, -2, 4), (2, -3, 1), "Volume", "Volume")  # the track drifted, its frames together
+    states = ["found", "followed", "followed", "carried"]
+    steps = [
+        Step(row, "scan.igs.mha", row, row / 10, state, result=Result(off @ case.truth[row], "tracked", 0.0, 0.5))
+        for row, state in enumerate(states)
+    ]
+    write_track(steps, tmp_path / "track.csv")
+    names = ("scan.igs.mha", "volume.nii.gz", "--calibration", "scan.xml")
+    words = [name if name.startswith("--") else str(case.folder / name) for name in names]
+    words += ["--poses", str(tmp_path / "track.csv")]
+    assert run(case, narrow_file, *words, "--start", "tracker", "--no-report", "-o", str(tmp_path / "out")) == 0
+    found = read_table(tmp_path / "out" / "poses.csv")
+    assert [index for _, index, _ in found] == [0, 1, 2]  # behind a carried one stands no picture
+    for _, index, pose in found:
+        assert pose is not None
+        assert case.error_mm(index, pose) < 1
+    assert "1 of 4 frames have no place and are left out" in capsys.readouterr().out
+
+
+def still(case: Case, folder: Path) -> list[str]:
+    return [write_npz(case, [0, 0, 0], folder / "still.npz", Pose.identity("Volume", "Volume"))]
+
+
+def twice(case: Case, folder: Path) -> list[str]:
+    return [write_npz(case, [0, 1], folder / "sweep.npz", Pose.identity("Volume", "Volume"))] * 2
+
+
+def one_name(case: Case, folder: Path) -> list[str]:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    parts = [folder / name / "sweep.npz" for name in ("a", "b")]
+    return [write_npz(case, [0, 1], part, Pose.identity("Volume", "Volume")) for part in parts]
+
+
+def table(case: Case, folder: Path, names: list[str]) -> list[str]:
+    rows = [Row(Task(Path(name), name, name), Result(case.truth[0], "told", 0.0, 0.5)) for name in names]
+    write_table(rows, folder / "places.csv", ".tfm")
+    return [str(case.folder / "frames"), "--pixel-mm", "0.8", "--poses", str(folder / "places.csv")]
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        (still, "all 3 frames have the same pose"),
+        (twice, "it is named twice"),
+        (one_name, "written under a name that stands twice"),
+        (lambda case, folder: table(case, folder, ["other0.png", "other1.png"]), "it has no frame of"),
+        (lambda case, folder: table(case, folder, ["view0.png", "view0.png"]), "stand twice, first view0.png"),
+        (lambda case, folder: table(case, folder, ["view0.png"]), "1 of 4 frames are placed, and two are needed"),
+    ],
+)
+def test_places_that_tell_nothing_are_refused(
+    case: Case, narrow_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], made: Any, what: str
+) -> None:
+    sources, *options = made(case, tmp_path)
+    more = [options.pop(0)] if options and not options[0].startswith("-") else []
+    words = [sources, *more, str(case.folder / "volume.nii.gz"), *options]
+    assert run(case, narrow_file, *words, "-o", str(tmp_path / "out")) == 2
+    assert what in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, rotation_from_euler_deg
 from scopereg.networks.anywhere import alike
 from scopereg.registration.body import BODY, Body
+from scopereg.registration.body_finder import ground_of
 from scopereg.registration.body_likeness import BodyOnGround
 from scopereg.registration.body_looks import looks_from
 from scopereg.registration.body_search import likely_poses, spread_rows
@@ -18,7 +19,6 @@ from scopereg.registration.model import Registrar
 from scopereg.registration.network import network_of
 from scopereg.registration.result import Result
 from scopereg.registration.settings import SearchSettings
-from scopereg.registration.together import _ground_of
 
 Case = Any  # of conftest.py
 TRUTH = Pose.from_euler_deg((0, 0, 0), (0, 0, 0), BODY, "Volume")  # the body is told in mm of the volume
@@ -37,7 +37,7 @@ def body(case: Case) -> Body:
 
 @pytest.fixture(scope="module")
 def on_ground(located: Locator, body: Body) -> BodyOnGround:
-    return BodyOnGround(body, _ground_of(located, located.prepared, network_of(located.prepared), body))
+    return BodyOnGround(body, ground_of(located, located.prepared, network_of(located.prepared), body))
 
 
 def apart_mm(body: Body, one: Pose, other: Pose) -> float:

@@ -14,7 +14,9 @@ from scopereg.geometry import Pose, VoxelPoses, rotation_from_euler_deg, weighte
 from scopereg.geometry.steps import moved
 from scopereg.images import Frame
 from scopereg.registration.body import BODY, Body
+from scopereg.registration.body_diagnosis import with_hints
 from scopereg.registration.body_likeness import BodyComparison, carried, chain
+from scopereg.registration.body_readings import MIRRORED
 from scopereg.registration.grey import Grey
 from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
@@ -93,6 +95,28 @@ def test_frames_together_get_one_pose_better_than_alone(case: Case, located: Loc
         assert result.pose.is_close(found.pose @ replace_names(in_body(case)[row]), mm=1e-9, deg=1e-6)
         assert result.frame is case.frames[row]
     assert all(found.counts)
+    assert found.ok is True
+    assert found.whole.confidence > 0.8
+    assert found.whole.bound_mm > max(errors)
+    assert [one.ok for one in found.frames] == [True] * 4
+    assert max(found.freed_mm) < 1.5
+
+
+def test_a_mirror_image_of_the_body_is_no_green_light_and_is_named(case: Case, located: Locator) -> None:
+    mirrored = Body.of(case.frames, in_body(case)).mirrored()
+    found = located.locate_together(case.frames, mirrored.image_to_body)
+    assert found.ok is False
+    assert not any(one.ok for one in found.frames)
+    hinted = with_hints(located, case.frames, mirrored.image_to_body, found)
+    assert hinted.whole.hints == (MIRRORED,)
+
+
+def test_an_image_that_lies_elsewhere_on_its_probe_is_no_green_light(case: Case, located: Locator) -> None:
+    off = Pose(Pose.from_euler_deg((9, -9, 0), (0, 0, 0)).rotation, np.array([6.0, -6.0, 8.0]), "Image", "Image")
+    told = [Pose(pose.rotation, pose.translation_mm, "Image", BODY) @ off for pose in in_body(case)]
+    found = located.locate_together(case.frames, told)
+    errors = [case.error_mm(row, result.pose) for row, result in enumerate(found.frames)]
+    assert found.ok is not True or max(errors) < 3
 
 
 def replace_names(pose: Pose) -> Pose:
@@ -162,6 +186,15 @@ def test_places_in_other_units_are_refused(case: Case, located: Locator) -> None
         matrix[:3, 3] += 5000.0 * row
     with pytest.raises(ScopeRegError, match=r"lie up to .* mm apart"):
         located.locate_together(case.frames, far)
+
+
+def test_places_in_metres_are_refused(case: Case) -> None:
+    metres = [pose.matrix.copy() for pose in in_body(case)]
+    for matrix in metres:
+        matrix[:3, 3] /= 1000
+    centred = [replace(frame, origin_mm=None) for frame in case.frames]
+    with pytest.raises(ScopeRegError, match="these look like metres"):
+        Body.of(centred, metres).check_room(case.volume)
 
 
 def test_frames_without_any_content_are_refused(case: Case, located: Locator) -> None:

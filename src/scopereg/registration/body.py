@@ -19,7 +19,9 @@ from scopereg.registration.result import Result
 BODY = "Body"
 _CELLS = 4  # of a frame along a side, where nobody tells how much each part of it says
 _NEAR_MM = 3.0  # from where the others put a frame: what lies so far off counts half
+_MIRROR = np.diag([1.0, 1.0, -1.0])  # of the third axis; of a frame it leaves all points where they are
 _ROUNDS = 8  # of a fit that weighs frames by how well they agree
+_STILL_MM, _TURNED_DEG = 0.5, 3.0  # no probe turns so far about the middle of its image without a shift
 _FARTHER = 2.0  # times the diagonal of the volume that frames of one body may lie apart
 
 Array = npt.NDArray[np.float64]
@@ -54,7 +56,7 @@ class Body:
         return len(self.frames)
 
     def check_room(self, volume: Volume, where: str = "locate_together") -> None:
-        """An error where frames lie farther apart than they ever could in the volume: poses in other units."""
+        """An error where frames lie farther apart than they could in the volume, or at one place: other units."""
         apart_mm = self.extent_mm
         room_mm = float(np.linalg.norm(volume.extent_mm)) + max(float(max(each.extent_mm)) for each in self.frames)
         if apart_mm > _FARTHER * room_mm:
@@ -62,6 +64,13 @@ class Body:
                 f"the frames lie up to {apart_mm:.0f} mm apart, the volume is {room_mm:.0f} mm large at most",
                 where=f"{where}(image_to_body)",
                 fix="pass poses in mm, of frames that show the same volume",
+            )
+        turned_deg = max(pose.angle_to_deg(self.image_to_body[0]) for pose in self.image_to_body)
+        if apart_mm < _STILL_MM and turned_deg > _TURNED_DEG:
+            raise ScopeRegError(
+                f"the frames lie up to {apart_mm:.2g} mm apart, and are turned by {turned_deg:.0f} degrees",
+                where=f"{where}(image_to_body)",
+                fix="pass poses in mm: these look like metres",
             )
 
     @property
@@ -91,6 +100,35 @@ class Body:
 
     def subset(self, rows: Sequence[int]) -> Body:
         return Body(tuple(self.frames[row] for row in rows), tuple(self.image_to_body[row] for row in rows))
+
+    def mirrored(self) -> Body:
+        """The same frames beside one another as a mirror shows them: what each shows is the same, their order is not.
+
+        A volume that is mirrored, or a tracker's world, takes a body for this.
+        """
+        poses = (
+            Pose(_MIRROR @ pose.rotation @ _MIRROR, _MIRROR @ pose.translation_mm, pose.source, pose.target)
+            for pose in self.image_to_body
+        )
+        return Body(self.frames, tuple(poses))
+
+    def fitted(self, poses: Sequence[Pose], first: Pose, weights: Array | None = None) -> Pose:
+        """`BodyToVolume` by which frames come nearest to `ImageToVolume` of each; names are those of `first`.
+
+        `weights` (N,) say how much each frame counts; by default all alike.
+        """
+        targets = [_targets_mm(frame) for frame in self.frames]
+        rows = zip(self.image_to_body, targets, strict=True)
+        source = torch.from_numpy(np.concatenate([pose.apply(points) for pose, points in rows]))
+        found = torch.from_numpy(np.concatenate([each.apply(own) for each, own in zip(poses, targets, strict=True)]))
+        each = np.ones(len(self)) if weights is None else weights
+        shares = torch.from_numpy(np.repeat(each, [len(own) for own in targets]).astype(np.float64))
+        rotation, translation = weighted_kabsch_in_space(source, found, shares)
+        return Pose(rotation.numpy(), translation.numpy(), first.source, first.target)
+
+    def targets_mm(self, row: int) -> Array:
+        """The five points of a frame that distances are measured at, in its own mm."""
+        return _targets_mm(self.frames[row])
 
     def apart_mm(self, row: int, one: Pose, other: Pose) -> float:
         """Mean distance of the targets of a frame under two poses of the body, as in mTRE."""

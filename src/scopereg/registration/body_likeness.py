@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.geometry.steps import lever_voxels
-from scopereg.images import Volume
+from scopereg.images import Volume, pose_from_voxels
 from scopereg.networks.anywhere import FarFrame, alike
 from scopereg.networks.fine import FineFrame, FineVolume
 from scopereg.registration.body import BODY, Body
@@ -112,7 +112,7 @@ class BodyOnGround:
         """Frames with grey values in [0, 1]."""
         self.body, self.ground = body, ground
         step = ground.volume.isotropic_spacing_mm
-        fine = [frame.resampled(step) for frame in body.frames]
+        fine = self._frames = [frame.resampled(step) for frame in body.frames]
         shapes = dict.fromkeys(frame.shape for frame in fine)
         self._parts: list[_Part] = []
         for shape in shapes:
@@ -180,6 +180,41 @@ class BodyOnGround:
                 alike = part.comparisons[-1].similarity(there).clamp_min(0.0)
             told[list(part.rows)] = alike.float().cpu()
         return told
+
+    @torch.no_grad()
+    def freed(self, body_to_volume: Pose) -> list[Pose]:
+        """`ImageToVolume` of where each frame goes by itself from where the body has it."""
+        told: dict[int, Pose] = {}
+        poses = self.to_voxels(body_to_volume)
+        for part in self._parts:
+            there = self._settled(part, carried(poses, part.relative))
+            for number, row in enumerate(part.rows):
+                turned, shifted = there.rotation[number], there.translation[number]
+                told[row] = pose_from_voxels(turned, shifted, self._frames[row], self.ground.volume)
+        return [told[row] for row in range(len(self.body))]
+
+    @torch.no_grad()
+    def stretches(self, body_to_volume: Pose) -> Float[Tensor, "n 2"]:
+        """How many times as wide and as high pixels of each frame would fit best; ones without learned features."""
+        told = torch.ones(len(self.body), 2)
+        poses = self.to_voxels(body_to_volume)
+        for part in self._parts:
+            if self.ground.fine is not None and part.read is not None:
+                sizes = self.ground.fine.stretch(part.read, carried(poses, part.relative))
+                told[list(part.rows)] = sizes.float().cpu()
+        return told
+
+    def _settled(self, part: _Part, first: VoxelPoses) -> VoxelPoses:
+        if self.ground.fine is not None and part.read is not None:
+            return self.ground.fine.locate(part.read, first)  # as it was taught to settle
+        there = first
+        for comparison in part.comparisons:
+            if comparison.iterations:
+                there, _ = descend(comparison, first, there, self.ground.trust)
+        last = part.comparisons[-1]
+        better = last.similarity(there) >= last.similarity(first)
+        rotation = torch.where(better[:, None, None], there.rotation, first.rotation)
+        return VoxelPoses(rotation, torch.where(better[:, None], there.translation, first.translation))
 
     @property
     def tells_places(self) -> bool:

@@ -223,12 +223,15 @@ class ErrorModel:
         odds = self.own_offset + sum(self._told(self._unit(features)))
         return 1 / (1 + math.exp(-_within(odds, _MOST_LOG)))
 
-    def judge(self, features: Sequence[float], spacing_mm: float) -> Verdict:
-        """The verdict on a frame with these features, in voxels of a size."""
+    def judge(self, features: Sequence[float], spacing_mm: float, *, least_mm: float = 0.0) -> Verdict:
+        """The verdict on a frame with these features, in voxels of a size.
+
+        No smaller error than `least_mm` is expected: somebody measured that much otherwise.
+        """
         unlike = self._out_of_distribution(features, spacing_mm)
         if unlike:
             return refused(unlike)
-        expected = self.expected_mm(features, spacing_mm)
+        expected = max(self.expected_mm(features, spacing_mm), least_mm)
         bound = expected * self.bound_score
         close = bisect_right(self.scores, CLOSE_MM / expected) / (len(self.scores) + 1)
         sure = close * self.own(features)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +13,16 @@ import numpy as np
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.images import Frame
-from scopereg.registration.batch import Job, Row, Task, cine_of, gather, read_table, write_result
+from scopereg.registration.batch import Job, Row, Task, cine_of, gather, write_result
 from scopereg.registration.body import BODY
 from scopereg.registration.reading import reader_notes, reason_of
 from scopereg.registration.register import Start
 from scopereg.registration.together import Together
-from scopereg.registration.track import is_track, read_track
 
 BODY_STEM = "body"  # of the file with the pose of all
-Places = Mapping[tuple[str, int], Pose]
+_SAME_MM, _SAME_DEG = 1e-6, 1e-6  # poses that differ by less are one pose
+Placing = Callable[[Frame], Pose]  # where a frame lies in the body, once it is read
+FindPlaces = Callable[[Sequence[Task]], tuple[Mapping[Task, Placing], Sequence[str]]]  # with notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,65 +36,96 @@ class PlacedFrames:
     notes: tuple[str, ...]
 
 
-def placed_frames(sources: Sequence[Path], job: Job, table: Path | None, most: int) -> PlacedFrames:
+def placed_frames(sources: Sequence[Path], job: Job, most: int, find: FindPlaces | None = None) -> PlacedFrames:
     """At most so many frames of files and folders, evenly from all that are placed.
 
-    Places are those of `table` (poses.csv of `register`, track.csv of `track`), else those that the files themselves
-    give.
+    Places are those that `find` tells, such as those of a table; else those that the files themselves give.
     """
     if most < 2:
         raise ScopeRegError(f"{most} frames", where="most=", fix="take two or more")
-    listed = [gather(source, job) for source in sources]
-    tasks = [task for some, _ in listed for task in some]
-    bad = [row for _, some in listed for row in some]
-    places = None if table is None else read_places(table)
-    known = [(task, pose) for task in tasks if (pose := _place_of(task, job, places)) is not None]
-    _check_places(known, tasks, table)
+    tasks, bad = _gathered(sources, job)
+    places, told = (_own_places(tasks, job), ()) if find is None else find(tasks)
+    known = [task for task in tasks if task in places]
+    _check_count(known, tasks)
     rows = dict.fromkeys(np.linspace(0, len(known) - 1, min(most, len(known))).round().astype(int).tolist())
-    chosen, frames = list[tuple[Task, Pose]](), list[Frame]()
-    for task, pose in (known[row] for row in rows):
+    chosen, frames, poses = list[Task](), list[Frame](), list[Pose]()
+    for task in (known[row] for row in rows):
         try:
-            frames.append(cine_of(job.reading, task.path)[task.index])
-            chosen.append((task, pose))
+            frame = cine_of(job.reading, task.path)[task.index]
+            poses.append(places[task](frame))
+            frames.append(frame)
+            chosen.append(task)
         except Exception as error:  # one damaged frame must not end it
             bad.append(Row(task, error=reason_of(error)))
-    notes = []
+    _check_count(chosen, tasks)
+    _check_worlds(poses)
+    _check_motion(poses, frames)
+    notes = list(told)
     if len(known) < len(tasks):
         notes.append(f"{len(tasks) - len(known)} of {len(tasks)} frames have no place and are left out")
     if len(chosen) < len(known):
         notes.append(f"{len(chosen)} of {len(known)} frames are taken, evenly from all")
-    image_to_world = tuple(pose for _, pose in chosen)
-    return PlacedFrames(tuple(task for task, _ in chosen), tuple(frames), image_to_world, tuple(bad), tuple(notes))
+    return PlacedFrames(tuple(chosen), tuple(frames), tuple(poses), tuple(bad), tuple(notes))
 
 
-def read_places(table: Path) -> dict[tuple[str, int], Pose]:
-    """Poses by file and number of the frame; of a track those alone that a picture stands behind."""
-    if is_track(table):
-        steps = [step for step in read_track(table) if step.is_placed]
-        return {(step.file, step.index): step.pose for step in steps if step.pose is not None}
-    return {(file, index): pose for file, index, pose in read_table(table) if pose is not None}
+def _gathered(sources: Sequence[Path], job: Job) -> tuple[list[Task], list[Row]]:
+    """The frames of all sources; an error where one is named twice, or what is written would share a name."""
+    twice = [path for path, count in Counter(path.resolve() for path in sources).items() if count > 1]
+    if twice:
+        raise ScopeRegError("it is named twice", where=str(twice[0]), fix="name each file or folder of frames once")
+    listed = [gather(source, job) for source in sources]
+    tasks = [task for some, _ in listed for task in some]
+    bad = [row for _, some in listed for row in some]
+    names = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
+    if names:
+        raise ScopeRegError(
+            f"{len(names)} frames would be written under a name that stands twice, first {names[0]}",
+            where="together=",
+            fix="put the files into one folder and pass that, or rename one of them",
+        )
+    return tasks, bad
 
 
-def _place_of(task: Task, job: Job, places: Places | None) -> Pose | None:
-    if places is not None:
-        return places.get((task.shown, task.index)) or places.get((task.path.name, task.index))
-    cine = cine_of(job.reading, task.path)
-    return None if cine.poses is None or task.index in cine.faults else cine.poses[task.index]
+def _own_places(tasks: Sequence[Task], job: Job) -> dict[Task, Placing]:
+    """As the files themselves place their frames."""
+
+    def pose_of(task: Task) -> Pose | None:
+        cine = cine_of(job.reading, task.path)
+        return None if cine.poses is None or task.index in cine.faults else cine.poses[task.index]
+
+    return {task: partial(_constant, pose) for task in tasks if (pose := pose_of(task)) is not None}
 
 
-def _check_places(known: Sequence[tuple[Task, Pose]], tasks: Sequence[Task], table: Path | None) -> None:
+def _constant(pose: Pose, frame: Frame) -> Pose:
+    return pose
+
+
+def _check_count(known: Sequence[Task], tasks: Sequence[Task]) -> None:
     if len(known) < 2:
         raise ScopeRegError(
             f"{len(known)} of {len(tasks)} frames are placed, and two are needed",
-            where=str(table) if table is not None else "together=",
+            where="together=",
             fix="pass a tracked sequence (PLUS and its calibration=, or .npz), or a table of poses: poses=",
         )
-    worlds = list(dict.fromkeys(pose.target for _, pose in known))
+
+
+def _check_worlds(poses: Sequence[Pose]) -> None:
+    worlds = list(dict.fromkeys(pose.target for pose in poses))
     if len(worlds) > 1:
         raise ScopeRegError(
             f"the frames are placed in different worlds: {', '.join(worlds)}",
             where="together=",
             fix="pass frames of one recording, or a table with poses in one world: poses=",
+        )
+
+
+def _check_motion(poses: Sequence[Pose], frames: Sequence[Frame]) -> None:
+    """An error where all frames are said to lie at one place."""
+    if all(pose.is_close(poses[0], mm=_SAME_MM, deg=_SAME_DEG) for pose in poses[1:]):
+        raise ScopeRegError(
+            f"all {len(frames)} frames have the same pose",
+            where="together=",
+            fix="pass frames between which the probe moved; check that the tracker saw it, and the rows of a table",
         )
 
 

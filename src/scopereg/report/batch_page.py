@@ -63,13 +63,19 @@ def make_page(
 
 
 def _add_together(report: Report, together: Together, found: Sequence[Row]) -> None:
-    """The pose of the body, and how far each frame was found from where the body has it."""
+    """The pose of the body, what is wrong with it, and how far each frame would go from where the body has it."""
     report.heading("Together", f"{together.pose}. {together.whole.verdict}.")
+    rows = zip(found, together.apart_mm, together.freed_mm, together.counts, strict=True)
     cells = [
-        [row.task.shown, str(row.task.index), "" if math.isnan(apart) else f"{apart:.1f}", "" if counts else "left out"]
-        for row, apart, counts in zip(found, together.apart_mm, together.counts, strict=True)
+        [row.task.shown, str(row.task.index), _one_digit(apart), _one_digit(freed), "" if counts else "left out"]
+        for row, apart, freed, counts in rows
     ]
-    report.table(["file", "frame", "mm from where it was found by itself", ""], cells, style="tight")
+    columns = ["file", "frame", "mm from where it was found by itself", "mm that it goes by itself from there", ""]
+    report.table(columns, cells, style="tight")
+
+
+def _one_digit(value_mm: float) -> str:
+    return "" if math.isnan(value_mm) else f"{value_mm:.1f}"
 
 
 def _cards(rows: Sequence[Row], found: Sequence[Row]) -> dict[str, str]:
