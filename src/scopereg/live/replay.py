@@ -113,6 +113,8 @@ class Replay:
     def _run(self) -> None:
         gap_s = 0.0
         for number, (frame, next_gap_s) in enumerate(self._frames(), 1):
+            if number == 1 and self._sizes is not None and isinstance(frame, StoredFrame):
+                self._sizes.settled(frame)  # what was told is told for the first, whichever is taken first
             if not self._wait(gap_s):
                 return
             self._mailbox.put(Arrival(frame, number, time.perf_counter(), time.time()))
