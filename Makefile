@@ -29,12 +29,15 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/repo-review --show err .
 
-# Chromium for the tests of the viewer, from Debian's packages; where that cannot be, these tests are skipped and say so.
+# Browsers for the tests of the viewer, from Debian's packages, and a screen for Firefox's WebGL; where one cannot be had,
+# its tests are skipped and say so.
 browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
-	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
-	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
-	  echo "no Chromium here and none could be installed: the tests in a browser will be skipped"
+	@have() { for each; do command -v $$each >/dev/null && return; done; false; }; wanted=; \
+	have chromium chromium-browser google-chrome google-chrome-stable || wanted="chromium"; \
+	have firefox-esr firefox || wanted="$$wanted firefox-esr"; have Xvfb || wanted="$$wanted xvfb"; \
+	test -z "$$wanted" || { test "$$(id -u)" = 0 && have apt-get && export DEBIAN_FRONTEND=noninteractive && \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends $$wanted >/dev/null; } || \
+	  echo "not here and not to be installed: $$wanted; tests in a browser that is missing will be skipped"
 
 # An hour of coverage-guided fuzzing of all readers (Linux): FUZZ_ARGS='nrrd dicom --seconds 60'.
 fuzz: $(VENV)/.dev

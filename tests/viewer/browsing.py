@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -77,6 +78,33 @@ class Tab:
 
     def click(self, name: str) -> None:
         self.page.click(f"#{name}")
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def type(self, words: str) -> None:
+        self.page.keyboard.type(words)
+
+    def drag(self, start: Sequence[float], end: Sequence[float]) -> None:
+        """The mouse, from one place to another."""
+        mouse = self.page.mouse
+        mouse.move(*start)
+        mouse.down()
+        mouse.move(*end, steps=2)
+        mouse.up()
+
+    def resize(self, width: int, height: int) -> None:
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def download(self, press: Callable[[], object], path: Path) -> Path:
+        """What the browser keeps when something is pressed."""
+        with self.page.expect_download() as download:
+            press()
+        download.value.save_as(path)
+        return path
+
+    def screenshot(self, path: Path) -> None:
+        self.page.screenshot(path=path)
 
     def text(self, name: str) -> str:
         return self.page.inner_text(f"#{name}")

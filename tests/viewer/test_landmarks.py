@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from browsing import RED, Tab, drawn, new_tab
 from serving import SHAPE, serve, small_volume
-from test_overlays import DESK, PHONE, TABLET, labels_of, result_of
+from test_overlays import DESK, PHONE, labels_of, result_of
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.landmarks import Landmarks, read_landmarks
@@ -68,7 +68,7 @@ def white(tab: Tab, selector: str) -> int:
     return found
 
 
-@pytest.mark.parametrize("size", [PHONE, TABLET, DESK])
+@pytest.mark.parametrize("size", [PHONE, DESK])
 def test_they_are_drawn_with_their_distance_and_switched(
     browser: Browser, tmp_path: Path, size: dict[str, int]
 ) -> None:

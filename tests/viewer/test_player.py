@@ -160,7 +160,7 @@ def on_canvas(tab: Tab, colour: tuple[int, int, int]) -> int:
     return found
 
 
-@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (390, 844)])
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
 def test_the_path_lies_where_the_probe_was_in_the_colours_of_its_lights(
     browser: Browser, tmp_path: Path, size: tuple[int, int]
 ) -> None:
