@@ -134,6 +134,35 @@ def lettered(picture: Screen, random: Random) -> Screen:
     return np.asarray(image)
 
 
+def needle(picture: Screen, random: Random) -> Screen:
+    """A needle in the plane: a thin bright line from one side above to a tip, its echoes below it, and a shadow."""
+    height = picture.shape[0]
+    y, x = np.mgrid[: picture.shape[0], : picture.shape[1]].astype(np.float32)
+    lit = picture > _LIT
+    rows, columns = np.nonzero(lit)
+    tip_y, tip_x = random.uniform(*np.quantile(rows, (0.4, 0.75))), random.uniform(*np.quantile(columns, (0.3, 0.7)))
+    slant, side = np.radians(random.uniform(15, 60)), random.choice((-1, 1))
+    up, out = -np.sin(slant), side * np.cos(slant)  # from the tip
+    length, thick, apart = random.uniform(0.35, 0.8) * height, max(height / 240, 1.0), height / random.uniform(25, 45)
+
+    def line(drop: float, wide: float) -> npt.NDArray[np.float32]:
+        reach = (y - drop - tip_y) * up + (x - tip_x) * out
+        across = (y - drop - tip_y) * out - (x - tip_x) * up
+        on = np.clip(reach / 4, 0, 1) * np.clip((length - reach) / 4, 0, 1)
+        return on * np.exp(-((across / wide) ** 2) / 2)
+
+    light = line(0, thick)
+    for echo in range(1, random.integers(2, 6)):
+        light = np.maximum(light, random.uniform(0.5, 0.8) ** echo * line(echo * apart, 1.3 * thick))
+    under = y - tip_y - (x - tip_x) * up / out  # pixels below the line
+    beneath = (under > 0) & ((x - tip_x) * side > 0) & ((x - tip_x) * side < length * np.cos(slant))
+    tail = 0.2 * np.exp(-under.clip(0) / (3 * apart)) * beneath
+    shadow = 1 - random.uniform(0, 0.6) * beneath
+    flicker = 0.8 + 0.2 * np.clip(smooth_noise(picture.shape, height / 40, random), -1, 1)
+    drawn = picture * shadow + 255 * random.uniform(0.75, 1.0) * flicker * np.maximum(light, tail)
+    return (np.clip(drawn, 0, 255) * lit).astype(np.uint8)
+
+
 def sepia(picture: Screen, random: Random) -> Screen:
     """A tinted grey scale: one colour for each brightness."""
     grey = picture.astype(np.float32) / 255

@@ -64,3 +64,17 @@ def test_the_stored_pose_puts_the_frame_in_place(folder: Path) -> None:
 def test_no_patients_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "phantom", "--count", "0", "-o", str(tmp_path)]) == 2
     assert "at least one" in capsys.readouterr().err
+
+
+def test_frames_may_be_thick(tmp_path: Path) -> None:
+    words = ["data", "phantom", "prostate", "--frames", "1", "--seed", "3", "--shape", *map(str, SHAPE)]
+    for thick in ("0", "6"):
+        assert main([*words, "--thickness-mm", thick, "-o", str(tmp_path / thick)]) == 0
+    thin, thick = (json.loads((tmp_path / name / "prostate0003" / "patient.json").read_text()) for name in "06")
+    assert thick["thickness"] == "6 mm"
+    assert "thickness" not in thin
+    pictures = [
+        sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / n / "prostate0003" / "frame_00.png"))) for n in "06"
+    ]
+    assert (pictures[0] != pictures[1]).mean() > 0.1
+    assert main([*words, "--thickness-mm", "6", "--protocol", "paper", "-o", str(tmp_path / "cut")]) == 2

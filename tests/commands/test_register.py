@@ -213,6 +213,17 @@ def test_a_folder_with_a_folder_of_masks(case: Case, tmp_path: Path) -> None:
     assert read_inputs(out).frame_mask == masks.resolve()
 
 
+def test_frames_are_compared_as_thick_as_told(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [case.folder / "frame.png", case.folder / "volume.nii.gz", "--pixel-mm", STEP, "--method", "start"]
+    words += ["--start", near(case, 0, tmp_path), "--refine", "--thickness-mm"]
+    assert register(*words, "estimated", "-o", tmp_path / "pose.json") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"note    by its depth of \d+ mm the frame is compared as [\d.]+ to [\d.]+ mm thicker", said)
+    assert case.error_mm(0, Pose.load(tmp_path / "pose.json")) < 1
+    assert register(*words, "thick") == 2
+    assert "--thickness-mm" in capsys.readouterr().err
+
+
 def tiny(folder: Path, count: int) -> Path:
     """A folder of many small pictures, and a small volume."""
     generator = np.random.default_rng(0)

@@ -248,7 +248,8 @@ def test_slice_shape(patient: phantom.Phantom) -> None:
     assert patient.acquire(IDENTITY, torch.zeros(1, 3), "paper", slice_shape=(20, 30)).labels.shape == (1, 20, 30)
 
 
-VARIED = [f.name for f in fields(phantom.AcquisitionOptions) if f.name not in ("cut", "speckle_correlation")]
+OTHERS = ("cut", "speckle_correlation", "thickness")
+VARIED = [f.name for f in fields(phantom.AcquisitionOptions) if f.name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", VARIED)
@@ -259,6 +260,22 @@ def test_each_option_has_its_effect(name: str) -> None:
     still = p.acquire(IDENTITY, torch.zeros(1, 3), same, seed=4).images
     moved = p.acquire(IDENTITY, torch.zeros(1, 3), replace(same, **{name: value}), seed=4).images  # type: ignore[arg-type]
     assert (still - moved).abs().mean() > 1e-3
+
+
+def test_a_thick_frame_averages_the_anatomy_across_its_plane() -> None:
+    """The same gain and speckle: what differs is that more is seen at once, the more the thicker it is."""
+    p = phantom.create("abdomen", seed=5, shape=(2, 64, 64))
+    pose = some_poses(p.shape, 1)
+    thin, little, much, deep = (
+        p.acquire(*pose, "same-scanner", seed=4, thickness_mm=mm) for mm in (None, 0.5, 12, "estimated")
+    )
+    assert torch.equal(thin.fan, much.fan)
+    far = [float((thin.images - other.images).abs().mean()) for other in (little, much, deep)]
+    assert 0 < far[0] < 0.005
+    assert far[0] < far[2] < far[1]
+    assert p.acquire(*pose, "honest", seed=4, thickness_mm=0).images.equal(p.acquire(*pose, "honest", seed=4).images)
+    with pytest.raises(ScopeRegError, match="frames cut from the volume are as thick as it is"):
+        p.acquire(*pose, "paper", thickness_mm=3)
 
 
 @pytest.mark.gpu

@@ -21,6 +21,7 @@ from scopereg.commands.shared import (
 )
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
+from scopereg.options import arg
 from scopereg.progress import counted
 
 
@@ -42,6 +43,8 @@ class PhantomOptions:
     """Voxels of the volume, D H W; by default the usual ones of the anatomy."""
     voxel_mm: Annotated[float | None, MadeVoxelSize] = None
     """Voxel size; by default the image is as wide as usual for the anatomy."""
+    thickness_mm: Annotated[str | None, arg(metavar="MM")] = None
+    """Slice that frames average across their plane, in mm; estimated: what their depth lets expect. By default thin."""
     seed: int = 0
     """Seed of the first patient."""
     device: Device = "auto"
@@ -61,6 +64,7 @@ def run(options: PhantomOptions) -> int:
             protocol=options.protocol,
             shape=options.shape,
             spacing_mm=options.voxel_mm,
+            thickness_mm=options.thickness_mm,
             device=options.device,
         )
 

@@ -27,6 +27,7 @@ from scopereg.commands.shared import (
     PageOptions,
     Positional,
     SearchingMethod,
+    SliceThickness,
     VolumeFile,
     WorldFile,
 )
@@ -81,6 +82,7 @@ class LiveOptions(MaskedReading, OverlayOptions, PageOptions):
     method: SearchingMethod = DEFAULT
     refine: bool = False
     """Polish what the method found by the similarity of frame and volume; takes some hundred ms a frame."""
+    thickness_mm: SliceThickness = None
     follow: bool = False
     """Weigh each frame against the motion so far, as scopereg track does."""
     wide: bool = False
@@ -267,7 +269,7 @@ def _plan(options: LiveOptions) -> Plan:
 
     if (options.wide or parse(options.method).wide) and not options.follow:
         raise ScopeRegError("every frame would take seconds", where="--wide", fix="add --follow, or leave --wide out")
-    return Plan(options.method, options.refine, options.follow, options.wide, options.device)
+    return Plan(options.method, options.refine, options.follow, options.wide, options.device, options.thickness_mm)
 
 
 def _pixel_mm(options: LiveOptions) -> tuple[float, float] | None:

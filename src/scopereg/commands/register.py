@@ -22,6 +22,7 @@ from scopereg.commands.shared import (
     PoseFormat,
     Positional,
     Seconds,
+    SliceThickness,
     VolumeFile,
 )
 from scopereg.cores import usable_cores
@@ -74,6 +75,7 @@ class RegisterOptions(MaskedReading):
     """Seek the frame in all of the volume at once; without this in volumes much larger than the frame alone."""
     any_angle: bool = False
     """Seek it in all of the volume, turned in its plane by any angle."""
+    thickness_mm: SliceThickness = None
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; none is needed."""
     world: Path | None = None
@@ -273,6 +275,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.wide,
         options.seconds,
         options.any_angle,
+        options.thickness_mm,
     )
 
 

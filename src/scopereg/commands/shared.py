@@ -68,6 +68,14 @@ Seconds = Annotated[
     float | None,
     arg(help="Begin nothing more of a search for a frame, and no other search, after so many seconds."),
 ]
+SliceThickness = Annotated[
+    str | None,
+    arg(
+        metavar="MM",
+        help="Refine with the volume averaged over so many mm across the frame, beyond its own thickness; estimated: "
+        "what the frame's depth lets expect. By default over nothing.",
+    ),
+]
 Protocol = Annotated[
     ProtocolName,
     arg(help="honest: every frame is a new acquisition. paper: frames are cut out of the volume itself."),

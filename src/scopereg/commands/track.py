@@ -19,6 +19,7 @@ from scopereg.commands.shared import (
     MaskedReading,
     Positional,
     SearchingMethod,
+    SliceThickness,
     VolumeFile,
     WorldFile,
 )
@@ -60,6 +61,7 @@ class TrackOptions(TrackSettings, MaskedReading):
     """Polish what the method found by the similarity of frame and volume, also from where the motion is."""
     wide: bool = False
     """Until a frame is found, and when the probe is lost, seek it in all of the volume, however small that is."""
+    thickness_mm: SliceThickness = None
     rate: float | None = None
     """Frames per second; needed where the file does not tell when its frames were taken, else in place of that."""
     tracker: bool = False
@@ -95,7 +97,8 @@ def run(options: TrackOptions) -> int:
     truth = Start.read(TRACKER, options.world) if options.tracker or options.world else None
     volume = open_volume(reading)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    locator = Locator(volume, options.method, refine=options.refine, wide=options.wide, device=options.device)
+    how: dict[str, Any] = {"refine": options.refine, "wide": options.wide, "thickness_mm": options.thickness_mm}
+    locator = Locator(volume, options.method, **how, device=options.device)
     notes = _notes(recording, volume, locator, options)
     console.print(f"volume  {image_line(volume)}\ntimes   {recording.clock}")
     print_notes(console, notes)

@@ -14,6 +14,7 @@ from scopereg.data.frames import Protocol
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.devices import resolve_device
 from scopereg.geometry import VoxelPoses, sample_poses
+from scopereg.geometry.beam import Thickness
 from scopereg.images import Frame, Volume, pose_from_voxels
 from scopereg.io.files import write_bytes, write_text
 from scopereg.io.pictures import grey_pixels, png_bytes
@@ -31,6 +32,7 @@ def write_patient(
     protocol: Protocol,
     shape: tuple[int, int, int] | None = None,
     spacing_mm: float | None = None,
+    thickness_mm: float | str | None = None,
     device: str = "auto",
 ) -> None:
     """volume.nii.gz, labels.nii.gz, frame_N.png and patient.json (spacing, poses, label names, how it was made)."""
@@ -42,9 +44,11 @@ def write_patient(
     if frames > 0:
         generator = torch.Generator().manual_seed(seed)
         drawn = sample_poses(frames, magnitude, patient.shape, generator)
-        images = patient.acquire(*drawn, protocol=protocol, seed=seed).images.cpu()
+        images = patient.acquire(*drawn, protocol=protocol, seed=seed, thickness_mm=thickness_mm).images.cpu()
     labels = {str(number): name for number, name in patient.label_names.items()}
-    told = {"anatomy": anatomy, "protocol": protocol, "labels": labels}
+    told: dict[str, Any] = {"anatomy": anatomy, "protocol": protocol, "labels": labels}
+    if (thickness := Thickness.of(thickness_mm)) is not None:
+        told["thickness"] = thickness.words
     _write_case(folder / "patient.json", volume, images, drawn, told, seed, made_on)
 
 

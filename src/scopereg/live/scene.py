@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -30,6 +31,7 @@ class Plan:
     follow: bool = False  # weigh each frame against the motion so far
     wide: bool = False  # look all over the volume while there is no motion
     device: str = "auto"
+    thickness_mm: str | None = None  # of frames, beyond that of the volume
 
 
 class Scene:
@@ -42,7 +44,8 @@ class Scene:
     def __init__(self, volume: Volume, name: str, plan: Plan, truth: Start | None = None) -> None:
         """`truth` tells how to get at the poses that the frames' own file gives them, where that holds here."""
         self.name, self.volume, self._plan, self._truth = name, volume, plan, truth
-        found = Locator(volume, plan.method, refine=plan.refine, wide=plan.wide, device=plan.device)
+        how: dict[str, Any] = {"refine": plan.refine, "wide": plan.wide, "thickness_mm": plan.thickness_mm}
+        found = Locator(volume, plan.method, **how, device=plan.device)
         self.locator = found if plan.follow else found.narrow()  # no time to look all over the volume for every frame
         self._tracker = Tracker(self.locator) if plan.follow else None
         self.preparation = Preparation(self.locator)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from scopereg.data.workers import in_parallel
 from scopereg.errors import ScopeRegError
@@ -57,6 +57,7 @@ class Job:
     wide: bool = False
     seconds: float | None = None  # after which neither a search nor a fallback begins anything new
     any_angle: bool = False
+    thickness_mm: str | None = None  # of frames, beyond that of the volume
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
@@ -167,7 +168,7 @@ def worker(job: Job) -> Worker:
     """Volume, method and start of a job, made once in each process."""
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
-    how = {"wide": job.wide, "any_angle": job.any_angle}
+    how: dict[str, Any] = {"wide": job.wide, "any_angle": job.any_angle, "thickness_mm": job.thickness_mm}
     return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
 
 

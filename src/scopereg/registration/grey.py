@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
 from scopereg.geometry import VoxelPoses, centred_axis, sample_slice
+from scopereg.geometry.beam import TAPS, WEIGHTS
 from scopereg.geometry.steps import lever_voxels
 from scopereg.images import field_of_view, largest_section
 from scopereg.registration.likeness import NOTHING_SHARED, Normal
@@ -30,6 +31,7 @@ _MOSTLY = 0.99  # a sample counts where all voxels around it have a picture
 _QUIET = 1e-4  # spread of grey values in [0, 1] that is none
 _LEAST = 1e-3  # share of seen pixels under a window, below which nothing is known there
 _LEAST_PIXELS = 16  # that a similarity takes
+_HALF = 0.5  # weight of the taps that must lie where the volume has a picture
 
 
 class Level(NamedTuple):
@@ -102,13 +104,29 @@ class GreyVolume:
             slopes = gradients(values) if level.iterations else values.new_empty(0, *values.shape)
             self.levels.append(torch.cat([values[None], seen, slopes]))  # (5 or 2, D, H, W)
 
-    def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[GreyComparison]:
+    def compare(
+        self,
+        frames: Float[Tensor, "b h w"],
+        seen: Float[Tensor, "b h w"],
+        across: Float[Tensor, "b h w"] | None = None,
+    ) -> Iterator[GreyComparison]:
+        """Coarse to fine. Frames are thick by Gaussians `across` their plane, of so many voxels; by default not so."""
         for level, volume in zip(self.options.levels, self.levels, strict=True):
-            yield GreyComparison(volume, frames, seen, level, self.options, self.section)
+            yield GreyComparison(volume, frames, seen, level, self.options, self.section, across)
 
-    def finest(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> GreyComparison:
+    def finest(
+        self,
+        frames: Float[Tensor, "b h w"],
+        seen: Float[Tensor, "b h w"],
+        across: Float[Tensor, "b h w"] | None = None,
+    ) -> GreyComparison:
         """The last of the comparisons alone."""
-        return GreyComparison(self.levels[-1], frames, seen, self.options.levels[-1], self.options, self.section)
+        level, volume = self.options.levels[-1], self.levels[-1]
+        return GreyComparison(volume, frames, seen, level, self.options, self.section, across)
+
+    def of_thick(self, across: Float[Tensor, "b h w"]) -> ThickGrey:
+        """The volume for frames that average it across their plane."""
+        return ThickGrey(self, across)
 
     def correlations(
         self, frames: Float[Tensor, "b h w"], poses: VoxelPoses, masks: Bool[Tensor, "b h w"] | None = None
@@ -120,6 +138,16 @@ class GreyVolume:
         field = field_of_view(frames)
         seen = (field if masks is None else field & masks).to(torch.float32)
         return torch.stack([one.similarity(poses) for one in self.compare(frames, seen)], 1)
+
+
+class ThickGrey(NamedTuple):
+    """A volume that frames of a thickness are compared with."""
+
+    grey: GreyVolume
+    across: Float[Tensor, "b h w"]  # standard deviations in voxels
+
+    def compare(self, frames: Float[Tensor, "b h w"], seen: Float[Tensor, "b h w"]) -> Iterator[GreyComparison]:
+        return self.grey.compare(frames, seen, self.across)
 
 
 class _Moments(NamedTuple):
@@ -147,8 +175,12 @@ class GreyComparison:
         level: Level,
         options: RefineOptions,
         section: float = math.inf,
+        across: Float[Tensor, "b rows columns"] | None = None,
     ) -> None:
-        """Of the volume no plane has more than a `section` that counts, in pixels."""
+        """Of the volume no plane has more than a `section` that counts, in pixels.
+
+        With `across` it is averaged over Gaussians across the plane, of so many voxels at each pixel.
+        """
         self.volume, self.options = volume, options
         self.most = section / level.stride**2
         self.iterations, self.last_step = level.iterations, options.last_step
@@ -161,6 +193,7 @@ class GreyComparison:
         y, x = torch.meshgrid(*(axis[part] for axis, part in zip(axes, (rows, columns), strict=True)), indexing="ij")
         self.x, self.y = x.flatten(), y.flatten()  # (N,)
         self.lever = lever_voxels(height, width)
+        self.across = None if across is None else across[:, rows, columns].flatten(1)
         halves = (max((n - 1) / 2, 0.5) for n in reversed(volume.shape[1:]))
         # Filled on the device: what is recorded may not copy from the host.
         self.halves = torch.cat([torch.full((1,), half, device=frames.device) for half in halves])  # x, y, z
@@ -170,7 +203,10 @@ class GreyComparison:
 
     def similarity(self, poses: VoxelPoses) -> Float[Tensor, "b"]:
         """Correlation over the pixels that both have."""
-        samples = self._sampled(poses, self.volume[:2])
+        if self.across is None:
+            samples = self._sampled(poses, self.volume[:2])
+        else:
+            samples, _ = self._averaged(poses, self.volume[:2])
         return self._moments(samples, samples[:1]).similarity
 
     def normal(self, poses: VoxelPoses) -> Normal:
@@ -182,11 +218,17 @@ class GreyComparison:
         return self._normal(poses, stretched=True)
 
     def _normal(self, poses: VoxelPoses, *, stretched: bool) -> Normal:
-        samples = self._sampled(poses, self.volume)
+        if self.across is None:
+            samples, lifted = self._sampled(poses, self.volume), None
+        else:
+            samples, lifted = self._averaged(poses, self.volume)
         slopes = torch.einsum("cbn,bck->kbn", samples[2:], poses.rotation)  # along the frame's axes
         x, y = self.x / self.lever, self.y / self.lever
         # A turn about an axis moves a point by the cross product with it; points of a frame have z = 0.
         turns = (slopes[2] * y, -slopes[2] * x, slopes[1] * x - slopes[0] * y)
+        if lifted is not None:  # unless they lie off its plane
+            across, down, _ = torch.einsum("cbn,bck->kbn", lifted, poses.rotation) / self.lever
+            turns = (turns[0] - down, turns[1] + across, turns[2])
         stretches = (slopes[0] * x, slopes[1] * y) if stretched else ()
         found = self._moments(samples, torch.stack([samples[0], *slopes, *turns, *stretches]))
         # Both images have mean 0 and length 1 over the shared pixels, and so has no change of them any part along them.
@@ -195,12 +237,33 @@ class GreyComparison:
         slope = along * found.similarity.unsqueeze(1) - found.with_frame[:, 1:]
         return _as_probability(found.similarity, matrix, slope, self.each * found.pixels)
 
-    def _sampled(self, poses: VoxelPoses, volume: Float[Tensor, "c d h w"]) -> Float[Tensor, "c b n"]:
-        """The volume's channels at the pixels of the frames."""
+    def _sampled(
+        self, poses: VoxelPoses, volume: Float[Tensor, "c d h w"], off: Float[Tensor, "b n 3"] | None = None
+    ) -> Float[Tensor, "c b n"]:
+        """The volume's channels at the pixels of the frames, or so many voxels off them."""
         first, second = (poses.rotation[:, None, :, axis] for axis in (0, 1))
         points = first * self.x[:, None] + second * self.y[:, None] + poses.translation[:, None]  # (B, N, 3)
+        points = points if off is None else points + off
         grid = (points / self.halves).reshape(1, 1, 1, -1, 3)
         return F.grid_sample(volume[None], grid, align_corners=True).reshape(len(volume), *self.frames.shape)
+
+    def _averaged(
+        self, poses: VoxelPoses, volume: Float[Tensor, "c d h w"]
+    ) -> tuple[Float[Tensor, "c b n"], Float[Tensor, "k b n"]]:
+        """The same averaged across the plane where there is a picture; and slopes times how far off it they lie."""
+        assert self.across is not None
+        normal = poses.rotation[:, :, 2]
+        sums, mass = [], []
+        for tap, weight in zip(TAPS, WEIGHTS, strict=True):
+            off = tap * self.across
+            samples = self._sampled(poses, volume, normal[:, None] * off.unsqueeze(-1))
+            counts = weight * (samples[1] > _MOSTLY)
+            mass.append(counts)
+            sums.append(counts * torch.cat([samples, off * samples[2:]]))
+        share = torch.stack(mass).sum(0)
+        average = torch.stack(sums).sum(0) / share.clamp_min(1e-6)
+        average[1] = share >= _HALF
+        return average[: len(volume)], average[len(volume) :]
 
     def _moments(self, samples: Float[Tensor, "c b n"], columns: Float[Tensor, "k b n"]) -> _Moments:
         """Sums over the pixels that both images have, of columns that begin with the volume's values."""
@@ -268,12 +331,17 @@ def blur(images: Float[Tensor, "b *places"], sigma: float) -> Float[Tensor, "b *
 
     As products with a matrix per axis: on a CPU many times faster than convolutions of one channel.
     """
+    for axis in range(1, images.ndim):
+        images = blur_along(images, axis, sigma)
+    return images
+
+
+def blur_along(images: Float[Tensor, "b *places"], axis: int, sigma: float) -> Float[Tensor, "b *places"]:
+    """The same along one axis."""
     # On a GPU the matrices may be part of a recording, which owns what is made within it: nothing of it is kept.
     make = _kept_weights if images.device.type == "cpu" else _gaussian_weights
-    for axis in range(1, images.ndim):
-        weights = make(images.shape[axis], sigma, images.device, images.dtype)
-        images = (images.movedim(axis, -1) @ weights.T).movedim(-1, axis)
-    return images
+    weights = make(images.shape[axis], sigma, images.device, images.dtype)
+    return (images.movedim(axis, -1) @ weights.T).movedim(-1, axis)
 
 
 def _gaussian_weights(count: int, sigma: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "n n"]:

@@ -73,6 +73,15 @@ class PreparedLikeness(Protocol):
 
 
 @runtime_checkable
+class AveragesAcross(Protocol):
+    """What a prepared likeness has besides where it can compare frames that are thicker than the volume."""
+
+    def of_thick(self, across: Float[Tensor, "b h w"]) -> PreparedLikeness:
+        """The volume averaged across the frames' planes: standard deviations of Gaussians in voxels, at each pixel."""
+        ...
+
+
+@runtime_checkable
 class Likeness(Protocol):
     """Made for a device; prepares isotropic volumes with values in [0, 1]."""
 

@@ -49,12 +49,13 @@ class Locator:
         fallback: bool = False,
         seconds: float | None = None,
         any_angle: bool = False,
+        thickness_mm: float | str | None = None,
         device: str = "auto",
     ) -> None:
         """See `method.create`."""
         check_content(volume)
         self.volume = volume
-        how = {"wide": wide, "refine": refine, "fallback": fallback}
+        how: dict[str, Any] = {"wide": wide, "refine": refine, "fallback": fallback, "thickness_mm": thickness_mm}
         unit = volume.for_registration()
         with timed(f"opened {getattr(method, 'name', method)}"):
             self.method = create(method, device, **how, seconds=seconds, any_angle=any_angle)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.geometry.beam import Thickness
 from scopereg.images import Volume
 from scopereg.registration import model as models
 from scopereg.registration.fallback import FALLBACK, AgainWay, FallbackMethod, MakeWay, MethodWay, WiderWay
@@ -207,27 +208,42 @@ def create(
     fallback: bool = False,
     seconds: float | None = None,
     any_angle: bool = False,
+    thickness_mm: float | str | None = None,
 ) -> Method:
     """A method by its name or of a network; `wide`, `refine` and `fallback` say the same as in the name.
 
     After `seconds` of a frame neither a search of the volume nor a fallback begins anything new. With `any_angle`
-    networks seek frames in all of the volume, turned in their plane by any angle.
+    networks seek frames in all of the volume, turned in their plane by any angle. Refinements compare frames as
+    `thickness_mm` thicker than the volume, a number or `estimated` (`registration.thickness`).
     """
-    search: dict[str, Any] = {"any_angle": any_angle, "seconds": seconds}
+    thickness = Thickness.of(thickness_mm)
+    search: dict[str, Any] = {"any_angle": any_angle, "seconds": seconds, "thickness": thickness}
     if isinstance(method, str | Path):
         name = parse(str(method)).also(wide=wide, refine=refine, fallback=fallback)
         made, fallback = _first(name, device, search), name.falls_back
+        knows = isinstance(made, NetworkMethod)
         for step in name.steps:
             go_on = _step_of(step)
             assert go_on is not None, step
-            made = made if step == FALLBACK else go_on(made, device)
+            made = made if step == FALLBACK else _of_thick(go_on(made, device), thickness)
     else:
         if isinstance(method, Registrar):
             method = NetworkMethod(method, wide=wide, **search)
         elif wide or any_angle:
             raise _no_wide_search(method.name)
-        made = RefinedMethod(method, device) if refine else method
+        made = _of_thick(RefinedMethod(method, device), thickness) if refine else method
+        knows = isinstance(method, NetworkMethod)
+    if thickness is not None and not (knows or isinstance(made, RefinedMethod)):
+        raise ScopeRegError(
+            f"{made.name} does not know of thick frames",
+            where="thickness_mm=",
+            fix="use a network, add refine=True, or leave it out",
+        )
     return FallbackMethod(made, device, _WAYS, seconds=seconds) if fallback else made
+
+
+def _of_thick(method: Method, thickness: Thickness | None) -> Method:
+    return method.of_thick(thickness) if thickness is not None and isinstance(method, RefinedMethod) else method
 
 
 def create_named(texts: Sequence[str], device: str = "auto") -> list[Method]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
+from scopereg.geometry.beam import Thickness
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
@@ -24,6 +25,7 @@ from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.search import UNLIKE, StartOptions, Windows, doubted
 from scopereg.registration.session import Session
 from scopereg.registration.settings import SearchSettings
+from scopereg.registration.thickness import averaged, note_of
 from scopereg.registration.working_grid import (
     MOST_VOXELS,
     FieldOfView,
@@ -55,10 +57,12 @@ class NetworkMethod:
         wide: bool = False,
         any_angle: bool = False,
         seconds: float | None = None,
+        thickness: Thickness | None = None,
     ) -> None:
         """With `wide` frames are sought in all of the volume; else too, where it is much larger than a window.
 
-        By `any_angle` they may be turned in their plane, and after so many `seconds` a search begins nothing more.
+        By `any_angle` they may be turned in their plane, and after so many `seconds` a search begins nothing more. Of
+        frames with a `thickness` the volume is averaged across its planes.
         """
         if any_angle and model.fine is None:
             raise ScopeRegError(
@@ -68,7 +72,7 @@ class NetworkMethod:
             )
         self.model = model if passes == 1 else replace(model, calibration=None)
         self.passes, self.wide = passes, wide or any_angle
-        self.search = SearchSettings(any_angle=any_angle, seconds=seconds)
+        self.search, self.thickness = SearchSettings(any_angle=any_angle, seconds=seconds), thickness
         words = (" wide" if self.wide else "") + (" any angle" if any_angle else "")
         self.name = model.name + words + (f" x{passes}" if passes > 1 else "")
         self.facts: dict[str, Any] = {"weights": model.facts, "passes": passes, "device": str(model.device)}
@@ -78,6 +82,8 @@ class NetworkMethod:
             self.facts["wide"] = str(StartOptions() if model.fine is None else self.search)
         if self.model.calibration is not None:
             self.facts["calibration"] = self.model.calibration.made_on
+        if thickness is not None:
+            self.facts["thickness"] = thickness.words
         if model.bases:
             self.facts["adapted"] = {"model": model.name, "from": [Path(base).stem for base in model.bases]}
 
@@ -93,12 +99,12 @@ class PreparedNetwork(Prepared):
     def __init__(self, method: NetworkMethod, volume: Volume) -> None:
         self.model, self.passes = method.model, method.passes
         self.wide: bool | None = method.wide or None  # None: where the volume is much larger than a window
-        self.search = method.search
+        self.search, self.thickness = method.search, method.thickness
         self.judges = self.model.calibration is not None
         self.precise = self.model.fine is not None
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
-        self._volumes = PreparedVolumes(self.model, volume)
+        self._volumes = PreparedVolumes(self.model, volume, self.thickness)
         words: list[str] = []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
@@ -194,6 +200,8 @@ class PreparedNetwork(Prepared):
         if self.model.sizes is not None:
             everywhere = led or bool(self.wide) or math.isfinite(found.stands_out)
             notes = [text for text in (ready.note, _part_note(self.model.sizes, ready, everywhere)) if text]
+        if self.thickness is not None:
+            notes.append(note_of(self.thickness, frame))
         known = self.model.calibration
         return replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
 
@@ -351,8 +359,8 @@ class PreparedVolumes:
     for a new field of view, others go on with those that are there.
     """
 
-    def __init__(self, model: Registrar, volume: Volume) -> None:
-        self._model, self._volume = model, volume
+    def __init__(self, model: Registrar, volume: Volume, thickness: Thickness | None = None) -> None:
+        self._model, self._volume, self._thickness = model, volume, thickness
         self._made: OrderedDict[WorkingGrid | None, _Once[PreparedVolume]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -365,7 +373,7 @@ class PreparedVolumes:
         key = self._key(field)
         with self._lock:
             if key not in self._made:
-                self._made[key] = _Once(partial(_prepared, self._model, self._volume, field))
+                self._made[key] = _Once(partial(_prepared, self._model, self._volume, field, self._thickness))
             once = self._made[key]
             self._made.move_to_end(key)
         made = once()  # a thread that comes second waits for what the first prepares
@@ -393,5 +401,8 @@ class PreparedVolumes:
         return None if sizes is None else WorkingGrid.choose(field, self._volume, sizes)
 
 
-def _prepared(model: Registrar, volume: Volume, field: FieldOfView) -> PreparedVolume:
-    return PreparedVolume(model, on_grid(model, volume, field))
+def _prepared(model: Registrar, volume: Volume, field: FieldOfView, thickness: Thickness | None) -> PreparedVolume:
+    gridded = on_grid(model, volume, field)
+    if thickness is not None:
+        gridded = gridded._replace(volume=averaged(gridded.volume, thickness, field.height_mm))
+    return PreparedVolume(model, gridded)

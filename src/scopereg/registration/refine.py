@@ -20,16 +20,26 @@ from torch import Tensor
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses
+from scopereg.geometry.beam import Thickness
 from scopereg.geometry.steps import moved, solve_positive, step_between
 from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
 from scopereg.ops.replay import Replayed
 from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, GreyVolume, make_grey
 from scopereg.registration.learned import LEARNED
-from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Likeness, MakeLikeness, Normal
+from scopereg.registration.likeness import (
+    NOTHING_SHARED,
+    AveragesAcross,
+    Comparison,
+    Likeness,
+    MakeLikeness,
+    Normal,
+    PreparedLikeness,
+)
 from scopereg.registration.prepared import Found, Identity, Prepared
 from scopereg.registration.result import RegistrationError, Result
 from scopereg.registration.similarity import Similarity
+from scopereg.registration.thickness import note_of, spread_voxels
 from scopereg.registration.working_grid import USUAL_VOXELS, isotropic
 from scopereg.threads import look, watched
 
@@ -75,18 +85,24 @@ class Refiner:
     @watched()
     @torch.no_grad()
     def refine(
-        self, frames: Shaped[Tensor, "b h w"], start: VoxelPoses, seen: Shaped[Tensor, "b h w"] | None = None
+        self,
+        frames: Shaped[Tensor, "b h w"],
+        start: VoxelPoses,
+        seen: Shaped[Tensor, "b h w"] | None = None,
+        across: Float[Tensor, "b h w"] | None = None,
     ) -> Refined:
         """Poses of frames with pixels of the volume's spacing, from start poses in centred voxels.
 
-        `seen` tells the pixels that the transducer sees; by default `images.field_of_view` of each frame.
+        `seen` tells the pixels that the transducer sees; by default `images.field_of_view` of each frame. With `across`
+        the volume is averaged across their plane, over Gaussians with so many voxels of standard deviation.
         """
         frames = frames.to(self.device, torch.float32)
         _check(frames, start)
         seen = torch.stack([field_of_view(frame) for frame in frames]) if seen is None else seen
         seen = seen.to(self.device, torch.float32)
         first = (value.to(self.device, torch.float32) for value in start)
-        rotation, translation, similarity, before, used = self._replayed(frames, seen, *first)
+        thick = () if across is None else (across.to(self.device, torch.float32),)
+        rotation, translation, similarity, before, used = self._replayed(frames, seen, *first, *thick)
         return Refined(VoxelPoses(rotation, translation), similarity, before, int(used.max()))
 
     def _refine(
@@ -95,11 +111,13 @@ class Refiner:
         seen: Float[Tensor, "b h w"],
         rotation: Float[Tensor, "b 3 3"],
         translation: Float[Tensor, "b 3"],
+        across: Float[Tensor, "b h w"] | None = None,
     ) -> tuple[Tensor, ...]:
         """`refine` in tensors alone, which a GPU replays."""
+        prepared = self.prepared if across is None else _of_thick(self.prepared, across)
         poses = first = VoxelPoses(rotation, translation)
         total = torch.zeros(len(frames), dtype=torch.int64, device=self.device)
-        for comparison in self.prepared.compare(frames, seen):
+        for comparison in prepared.compare(frames, seen):
             if comparison.iterations:
                 poses, used = descend(comparison, first, poses, self.trust)
                 total = total + used
@@ -109,22 +127,36 @@ class Refiner:
         return *found, torch.maximum(similarity, before), before, total
 
 
-def refine_pose(frame: Frame, volume: Volume, start: Pose, likeness: Likeness | None = None) -> Result:
-    """`ImageToVolume` of a frame, refined from a start pose. The frame is resampled to the (isotropic) volume."""
+def refine_pose(
+    frame: Frame,
+    volume: Volume,
+    start: Pose,
+    likeness: Likeness | None = None,
+    *,
+    thickness_mm: float | str | None = None,
+) -> Result:
+    """`ImageToVolume` of a frame, refined from a start pose. The frame is resampled to the (isotropic) volume.
+
+    `thickness_mm` is what the frame averages across its plane beyond the volume (`registration.thickness`).
+    """
     check_content(frame)
     check_content(volume)
     begin = time.perf_counter()
-    pose, found = refine_in(Refiner(volume.tissue, likeness, known=volume.known), volume, frame, start)
+    refiner = Refiner(volume.tissue, likeness, known=volume.known)
+    pose, found = refine_in(refiner, volume, frame, start, Thickness.of(thickness_mm))
     elapsed_ms = (time.perf_counter() - begin) * 1e3
     return Result(pose, "refinement", elapsed_ms, float(found.similarity[0]), found.iterations)
 
 
-def refine_in(refiner: Refiner, volume: Volume, frame: Frame, start: Pose) -> tuple[Pose, Refined]:
+def refine_in(
+    refiner: Refiner, volume: Volume, frame: Frame, start: Pose, thickness: Thickness | None = None
+) -> tuple[Pose, Refined]:
     """The refined pose of a frame in the isotropic volume that the refiner was made of, in mm, and how it went."""
     fine = frame.resampled(volume.isotropic_spacing_mm)
     where = pose_to_voxels(start, fine, volume)
     one = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
-    found = refiner.refine(fine.tissue[None], one, fine.seen[None])
+    across = None if thickness is None else spread_voxels(thickness, fine, volume.isotropic_spacing_mm)[None]
+    found = refiner.refine(fine.tissue[None], one, fine.seen[None], across)
     return pose_from_voxels(found.poses.rotation[0].cpu(), found.poses.translation[0].cpu(), fine, volume), found
 
 
@@ -192,6 +224,12 @@ def _spacing_mm(volume: Volume, most_voxels: int | None) -> float | None:
     return max(*(length / most_voxels for length in volume.extent_mm[:2]), min(volume.spacing_mm))
 
 
+def _of_thick(prepared: PreparedLikeness, across: Float[Tensor, "b h w"]) -> PreparedLikeness:
+    """What is compared with frames that average the volume across their plane."""
+    assert isinstance(prepared, AveragesAcross)
+    return prepared.of_thick(across)
+
+
 def _choose(taken: Bool[Tensor, "b"], new: Tensor, old: Tensor) -> Tensor:
     return torch.where(taken.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
@@ -213,12 +251,19 @@ class RefinedMethod:
         self.before, self.device = before, resolve_device(device)
         self.alone = isinstance(before, Identity)  # nothing was found yet: the refinement looks wider
         self.likeness = make(self.device, self.alone)
+        self.thickness: Thickness | None = None  # of frames, beyond that of the volume
         own = self.likeness.name
         self.name = f"{before.name} + {step_name(own)}"
         self.words = "refined" if own == GREY else f"refined by {own}"  # behind how the pose before was found
         self.facts: dict[str, Any] = {"start": before.facts, **self.likeness.facts, "device": str(self.device)}
         if own != GREY:
             self.facts["likeness"] = own
+
+    def of_thick(self, thickness: Thickness) -> RefinedMethod:
+        """The same for frames that average the volume across their plane."""
+        same = copy.copy(self)
+        same.thickness, same.facts = thickness, {**self.facts, "thickness": thickness.words}
+        return same
 
     def prepare(self, volume: Volume) -> PreparedRefinement:
         return PreparedRefinement(self, self.before.prepare(volume), volume)
@@ -238,8 +283,16 @@ class PreparedRefinement(Prepared):
         voxels = self.volume.array.to(method.device)
         self.refiner = Refiner(voxels, method.likeness, known=self.volume.known, spread=spread)
         self.precise = method.likeness.name == LEARNED
-        grey = self.refiner.prepared
-        self.alike = Similarity(self.volume, method.device, grey) if isinstance(grey, GreyVolume) else None
+        self.thickness = method.thickness
+        prepared = self.refiner.prepared
+        if self.thickness is not None and not isinstance(prepared, AveragesAcross):
+            raise ScopeRegError(
+                f"the likeness {method.likeness.name} does not average over the thickness of frames",
+                where="thickness_mm=",
+                fix="leave it out, or refine by grey values",
+            )
+        grey = prepared if isinstance(prepared, GreyVolume) else None
+        self.alike = Similarity(self.volume, method.device, grey, self.thickness) if grey is not None else None
         self.measures = self.alike is not None  # grey values are what it climbs
         self.batch_size, self.worth_a_process = before.batch_size, before.worth_a_process
         self.judges, self.might_look_wider = before.can_judge(self.stage), before.might_look_wider
@@ -308,11 +361,17 @@ class PreparedRefinement(Prepared):
             raise failures[0]
         refined.sort(key=lambda result: result.similarity, reverse=True)
         taken_ms = found.time_ms + sum(result.time_ms - found.time_ms for result in refined)
-        return replace(refined[0], time_ms=taken_ms, notes=found.notes, alternatives=tuple(refined[1:]))
+        notes = self._noted(found.notes, frame)
+        return replace(refined[0], time_ms=taken_ms, notes=notes, alternatives=tuple(refined[1:]))
+
+    def _noted(self, notes: tuple[str, ...], frame: Frame) -> tuple[str, ...]:
+        """Notes with how thick the frame is taken to be, where that was told."""
+        note = "" if self.thickness is None else note_of(self.thickness, frame)
+        return notes if not note or note in notes else (*notes, note)
 
     def _refine(self, frame: Frame, start: Result) -> Result:
         begin = time.perf_counter()
-        pose, found = refine_in(self.refiner, self.volume, frame, start.pose)
+        pose, found = refine_in(self.refiner, self.volume, frame, start.pose, self.thickness)
         similarity = float(found.similarity[0])
         if not similarity > NOTHING_SHARED:
             raise RegistrationError(
@@ -327,4 +386,5 @@ class PreparedRefinement(Prepared):
             time_ms=start.time_ms + (time.perf_counter() - begin) * 1e3,
             similarity=similarity,
             iterations=start.iterations + found.iterations,
+            notes=self._noted(start.notes, frame),
         )

@@ -10,11 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scopereg.geometry import Pose, VoxelPoses
+from scopereg.geometry.beam import Thickness
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.ops.replay import Replayed
 from scopereg.registration.grey import GreyVolume, RefineOptions
 from scopereg.registration.likeness import NOTHING_SHARED
 from scopereg.registration.result import Result
+from scopereg.registration.thickness import spread_voxels
 
 _USUAL = RefineOptions()
 FINEST = RefineOptions(levels=(_USUAL.levels[-1]._replace(iterations=0),))  # poses are compared, not moved
@@ -23,8 +25,18 @@ FINEST = RefineOptions(levels=(_USUAL.levels[-1]._replace(iterations=0),))  # po
 class Similarity:
     """The locally normalised correlation with one volume, -1 to 1: what a refinement by grey values ends with."""
 
-    def __init__(self, volume: Volume, device: torch.device, grey: GreyVolume | None = None) -> None:
-        """The volume is isotropic, in [0, 1]; `grey` is the same as a refinement prepared it, where there is one."""
+    def __init__(
+        self,
+        volume: Volume,
+        device: torch.device,
+        grey: GreyVolume | None = None,
+        thickness: Thickness | None = None,
+    ) -> None:
+        """The volume is isotropic, in [0, 1]; `grey` is the same as a refinement prepared it, where there is one.
+
+        Frames are as thin as the volume unless a `thickness` is told.
+        """
+        self.thickness = thickness
         self.volume, self.device = volume, device
         self._grey = grey or GreyVolume(volume.array.to(device), FINEST, volume.known)
         self._replayed = Replayed(self._measure)
@@ -33,7 +45,9 @@ class Similarity:
         """Of a frame in [0, 1]; NaN where too little of it lies in the volume."""
         fine = frame.resampled(self.volume.isotropic_spacing_mm)
         where = pose_to_voxels(pose, fine, self.volume)
-        images = (fine.tissue, fine.seen, where.rotation, where.translation)
+        images: tuple[Tensor, ...] = (fine.tissue, fine.seen, where.rotation, where.translation)
+        if self.thickness is not None:
+            images = (*images, spread_voxels(self.thickness, fine, fine.isotropic_spacing_mm))
         (found,) = self._replayed(*(part[None].to(self.device, torch.float32) for part in images))
         value = float(found[0])
         return value if value > NOTHING_SHARED else math.nan
@@ -53,6 +67,7 @@ class Similarity:
         seen: Float[Tensor, "b h w"],
         rotation: Float[Tensor, "b 3 3"],
         translation: Float[Tensor, "b 3"],
+        across: Float[Tensor, "b h w"] | None = None,
     ) -> tuple[Tensor, ...]:
-        finest = self._grey.finest(frames, seen)
+        finest = self._grey.finest(frames, seen, across)
         return (finest.similarity(VoxelPoses(rotation, translation)),)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 from scopereg.errors import ScopeRegError, did_you_mean
+from scopereg.geometry.beam import Thickness
 
 _MAX_FAN_CHANGE = 0.5  # relative; beyond it no fan is left in the image
 
@@ -30,6 +31,7 @@ class AcquisitionOptions:
     fan_shift: float = 0.04  # shift of the apex along each image axis, as a share of the fan's depth
     fan_turn_deg: float = 5.0  # turn of the fan within the image
     fan_size: float = 0.12  # relative change of the opening angle and of the depth, each on its own
+    thickness: Thickness | None = None  # of the slice of tissue that a frame averages; by default it has none
 
     def __post_init__(self) -> None:
         for name in ("speckle_correlation", "shadow_chance"):
@@ -40,6 +42,8 @@ class AcquisitionOptions:
                 )
         for option in fields(self):
             value = getattr(self, option.name)
+            if option.name == "thickness":
+                continue
             if not 0 <= value < float("inf"):
                 raise ScopeRegError(
                     f"{option.name} is {value}",
@@ -74,8 +78,10 @@ SAME_SCANNER = AcquisitionOptions(
 PROTOCOLS = MappingProxyType({"honest": HONEST, "paper": PAPER, "same-scanner": SAME_SCANNER})
 
 
-def resolve_protocol(protocol: str | AcquisitionOptions, speckle_correlation: float | None) -> AcquisitionOptions:
-    """Options of a named protocol, or those given, with the speckle correlation on top where one is given."""
+def resolve_protocol(
+    protocol: str | AcquisitionOptions, speckle_correlation: float | None, thickness_mm: float | str | None = None
+) -> AcquisitionOptions:
+    """Options of a named protocol, or those given, with speckle correlation and thickness on top where one is given."""
     if isinstance(protocol, AcquisitionOptions):
         options = protocol
     elif protocol in PROTOCOLS:
@@ -86,6 +92,14 @@ def resolve_protocol(protocol: str | AcquisitionOptions, speckle_correlation: fl
             where="Phantom.acquire(protocol)",
             fix=f"use one of {', '.join(PROTOCOLS)} or an AcquisitionOptions",
         )
+    thickness = Thickness.of(thickness_mm)
+    if thickness is not None and options.cut:
+        raise ScopeRegError(
+            f"the thickness is {thickness.words}, but frames cut from the volume are as thick as it is",
+            where="Phantom.acquire(thickness_mm)",
+            fix="leave it out, or use protocol='honest'",
+        )
+    options = options if thickness is None else replace(options, thickness=thickness)
     if speckle_correlation is None:
         return options
     if options.cut and speckle_correlation != options.speckle_correlation:

@@ -20,11 +20,15 @@ from scopereg.data.phantom.speckle import sample_periodic, speckle_field
 from scopereg.data.seeds import generator_for
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import centred_axis, is_rotation, plane_points, sample_slice
+from scopereg.geometry.beam import FWHM, TAPS, WEIGHTS
 from scopereg.images import Volume
 from scopereg.threads import watched
 
 _CHUNK = {"cpu": 2**17, "cuda": 2**23}  # polar samples rendered at once: what fits the cache, or the device
 _EXTRA_PLANES = 8  # planes of speckle beyond the volume before it repeats
+
+
+Points = tuple[Tensor, Tensor, Tensor]  # x, y, z in mm of the volume
 
 
 class Acquisition(NamedTuple):
@@ -73,13 +77,15 @@ class Phantom:
         seed: int = 0,
         speckle_correlation: float | None = None,
         slice_shape: tuple[int, int] | None = None,
+        thickness_mm: float | str | None = None,
     ) -> Acquisition:
         """Frames at poses (B, 3, 3) and (B, 3) in centred voxels, as for `geometry.sample_slice`.
 
         "paper" cuts them out of the volume with zeros outside. "honest" acquires them anew from the same patient with
-        their own speckle, gain, shadows and fan; `seed` draws these, the pose has no part in them.
+        their own speckle, gain, shadows and fan; `seed` draws these, the pose has no part in them. With `thickness_mm`
+        they average the tissue across their plane: so many mm, or as their depth lets expect (`estimated`).
         """
-        options = resolve_protocol(protocol, speckle_correlation)
+        options = resolve_protocol(protocol, speckle_correlation, thickness_mm)
         check_seed(seed, "Phantom.acquire(seed)")
         rotation, translation = self._checked_poses(rotation, translation)
         size = slice_shape or (self.shape[1], self.shape[2])
@@ -128,7 +134,20 @@ class Phantom:
         rays = fan.ray_positions(*self.speckle.shape[1:])
         points = _to_volume_mm(*place, *rays)
         field = self._frame_speckle(points, fan, scanner, options.speckle_correlation, generator)
-        grey = compress(envelope(self.patient.tissue(*points, fan.below_face_mm(*rays)), fan, scanner, field), scanner)
+        below = fan.below_face_mm(*rays)
+
+        def echo(places: Points) -> Tensor:
+            return envelope(self.patient.tissue(*places, below), fan, scanner, field)
+
+        if options.thickness is None:
+            grey = compress(echo(points), scanner)
+        else:
+            widths_mm = options.thickness.at_mm(below, (fan.far_mm - fan.near_mm)[:, None, None])
+            power = [
+                weight * echo(_lifted(points, rotation, tap * widths_mm / FWHM)).square()
+                for tap, weight in zip(TAPS, WEIGHTS, strict=True)
+            ]
+            grey = compress(torch.stack(power).sum(0).sqrt(), scanner)
         x, y = (plane_points(size, device=self.device) * self.spacing_mm).unbind(-1)
         images, mask = scan_convert(grey, fan, x, y)
         labels = self.patient.labels(*_to_volume_mm(*place, x, y), fan.below_face_mm(x, y))
@@ -224,6 +243,12 @@ def _to_volume_mm(rotation: Tensor, translation_mm: Tensor, x: Tensor, y: Tensor
         a, b, c = (v.reshape(-1, 1, 1) for v in (rotation[:, row, 0], rotation[:, row, 1], translation_mm[:, row]))
         parts.append(a * x + b * y + c)
     return parts[0], parts[1], parts[2]
+
+
+def _lifted(points: Points, rotation: Tensor, off_mm: Tensor) -> Points:
+    """Points (B, ...) of planes, so many mm off them."""
+    x, y, z = (place + rotation[:, axis, 2].reshape(-1, 1, 1) * off_mm for axis, place in enumerate(points))
+    return x, y, z
 
 
 def check_seed(seed: int, where: str) -> None:
