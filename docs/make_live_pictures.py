@@ -1,4 +1,4 @@
-"""Makes docs/images/live*.png: the viewer in a headless Chromium, with sweeps over phantom patients.
+"""Makes docs/images/live*.png and view.png: the viewer in a headless Chromium, with sweeps over phantom patients.
 
     python docs/make_live_pictures.py
 
@@ -25,12 +25,16 @@ from scopereg import Frame
 from scopereg.data import phantom
 from scopereg.data.poses import sample_sweep
 from scopereg.images import Volume, pose_from_voxels
-from scopereg.io import write_plus_sequence
+from scopereg.io import read_cine, write_plus_sequence
+from scopereg.io.landmarks import Landmarks
 from scopereg.live.loop import Loop
 from scopereg.live.scene import Plan, Scene
 from scopereg.live.sources import Reading, open_source
 from scopereg.registration.register import TRACKER, Start
 from scopereg.viewer.live_show import LiveShow, Rooms
+from scopereg.viewer.overlays import Overlays
+from scopereg.viewer.page import write_page
+from scopereg.viewer.path import Step
 from scopereg.viewer.web import WebServer
 
 IMAGES = Path(__file__).parent / "images"
@@ -49,6 +53,7 @@ def main() -> None:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--enable-unsafe-swiftshader"]
         )
+        view_finished(browser, scene, folder)
         with shown(browser, scene, "patient-a", folder, DESK) as page:
             page.wait_for_timeout(12_000)
             save(page, "live")
@@ -89,25 +94,61 @@ def shown(browser: Browser, scene: Scene, sweep: str, folder: Path, size: Any) -
     with WebServer(show, port=0) as web:
         show.wake = web.wake
         loop.listen(show)
-        page = browser.new_page(viewport=size)
+        page = browser.new_page(viewport=size, color_scheme="dark")
         page.goto(web.url)
         with loop:
             yield page
         page.close()
 
 
-def save(page: Page, name: str) -> None:
+def view_finished(browser: Browser, scene: Scene, folder: Path) -> None:
+    """A finished sweep in the light theme: played to its middle, with landmarks, a ruler and a note."""
+    cine = read_cine(folder / "patient-a.igs.mha")
+    results = [scene.register(cine[row]) for row in range(0, FRAMES, 2)]
+    steps = [Step(result.pose, "sweep", row, row / RATE_HZ * 2) for row, result in enumerate(results)]
+    middle = np.array(scene.volume.centre_mm)
+    shifts = {"apex": (2, -24, -3), "septum": (-14, 0, 4), "valve": (6, 18, 9)}
+    landmarks = Landmarks(Path("landmarks.mrk.json"), {name: tuple(middle + shift) for name, shift in shifts.items()})
+    write_page(
+        folder / "view.html",
+        results,
+        names=[f"sweep.igs.mha frame {2 * row}" for row in range(len(results))],
+        volume="patient-a.nii.gz",
+        overlays=Overlays(None, landmarks),
+        steps=steps,
+        notes=[{"key": None, "result": 14, "text": "the valve opens"}],
+    )
+    page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    page.goto((folder / "view.html").as_uri())
+    page.wait_for_timeout(2_000)
+    page.evaluate("scopereg.showResult(14)")
+    page.wait_for_timeout(1_000)
+    box = page.locator("#frame-marks").bounding_box()
+    assert box is not None
+    page.keyboard.press("m")
+    page.mouse.move(box["x"] + 0.28 * box["width"], box["y"] + 0.6 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.44 * box["width"], box["y"] + 0.9 * box["height"], steps=4)
+    page.mouse.up()
+    page.mouse.move(10, 10)
+    page.wait_for_timeout(2_000)
+    save(page, "view", grey_within=4)
+    page.close()
+
+
+def save(page: Page, name: str, grey_within: int = 14) -> None:
     """The picture of the screen, with few colours."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     path = IMAGES / f"{name}.png"
-    picture.quantize(palette=palette_of(np.asarray(picture)), dither=Image.Dither.NONE).save(path, optimize=True)
+    palette = palette_of(np.asarray(picture), grey_within)
+    picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size // 1024} KB")
 
 
-def palette_of(pixels: npt.NDArray[np.uint8]) -> Image.Image:
+def palette_of(pixels: npt.NDArray[np.uint8], grey_within: int = 14) -> Image.Image:
     """Greys in even steps, and the colours of those pixels that have one: there are few, but they matter."""
     flat = pixels.reshape(-1, 3)
-    coloured = flat[np.ptp(flat.astype(int), axis=1) > 14]
+    coloured = flat[np.ptp(flat.astype(int), axis=1) > grey_within]
     few = Image.fromarray(coloured[None]).quantize(COLOURS, method=Image.Quantize.MEDIANCUT).getpalette() or []
     greys = [level for grey in np.linspace(0, 255, GREYS).astype(int).tolist() for level in (grey, grey, grey)]
     palette = Image.new("P", (1, 1))

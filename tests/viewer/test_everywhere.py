@@ -48,6 +48,12 @@ DRAWN = """(() => { const { scene } = scopereg; if (!scene.graphics) return 0; c
   gl.readPixels(0, 0, width, height, gl.RGBA, gl.UNSIGNED_BYTE, found);
   return new Set(new Uint32Array(found.buffer)).size })()"""
 
+# Corners of the volume that the camera does not see at first.
+OUT_OF_SIGHT = """(() => { const { scene: { camera, canvas }, model: { volume } } = scopereg;
+  const m = camera.toClip(canvas.clientWidth / canvas.clientHeight);
+  return [0, 1, 2, 3, 4, 5, 6, 7].map((k) => volume.toWorld(volume.shape.map((n, axis) => ((k >> axis) & 1) * n - 0.5)))
+    .filter((p) => { const row = (r) => m[4 * r] * p[0] + m[4 * r + 1] * p[1] + m[4 * r + 2] * p[2] + m[4 * r + 3];
+    return Math.max(Math.abs(row(0)), Math.abs(row(1))) > row(3) }).length })()"""
 TWO_PICTURES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"
 
 
@@ -110,6 +116,7 @@ def look_at(page: Any, size: str) -> None:
             keep_screenshot(page, f"{size}-{theme}{'-open' * open_}")
     if page.ask("Boolean(scopereg.scene.graphics)"):
         assert page.ask(DRAWN) > 50
+        assert page.ask(OUT_OF_SIGHT) == 0
     else:
         assert "WebGL2" in page.ask("document.querySelector('#space .fault').innerText")
 

@@ -1,14 +1,18 @@
 // A camera that goes around a middle, in LPS mm with the head up.
 
-import { cross, dot, multiply, normalised } from "./matrix.js";
+import { cross, dot, multiply, normalised, subtract } from "./matrix.js";
 
 const OPENING = (30 * Math.PI) / 180;
-const FARTHEST = 2; // times the distance at which the volume is in sight
+const FOCAL = 1 / Math.tan(OPENING / 2);
+const FILLED = 0.93; // of the panel, by what is to be in sight
+const FARTHEST = 2; // times the distance from which the volume is in sight, for what lies around it
 
 export class Camera {
   constructor() {
     this.middle = [0, 0, 0];
-    this.reach = 100;
+    this.reach = 100; // mm, before and behind the middle, that nothing is cut off in
+    this.inSight = [];
+    this.around = [];
     this.reset();
   }
 
@@ -19,16 +23,27 @@ export class Camera {
     this.shift = [0, 0];
   }
 
-  look(middle, radius) {
+  // At a middle, from where all of these places are in sight at first.
+  look(middle, places) {
     this.middle = middle;
-    this.reach = this.near = radius / Math.sin(OPENING / 2);
     this.reset();
+    this.reach = Math.max(...places.map((place) => Math.hypot(...subtract(place, middle)))) / Math.sin(OPENING / 2);
+    this.inSight = this.seen(places);
+    this.around = [];
   }
 
-  // So far away that these places are in sight too, but no farther than where the middle is still well seen.
+  // These too, but no farther away than where the rest is still well seen.
   embrace(places) {
-    const apart = places.map((place) => Math.hypot(...place.map((value, k) => value - this.middle[k])));
-    this.reach = Math.max(this.near, Math.min(Math.max(...apart) / Math.sin(OPENING / 2), FARTHEST * this.near));
+    const { turn, lift, away, shift } = this;
+    this.reset();
+    this.around = this.seen(places);
+    Object.assign(this, { turn, lift, away, shift });
+  }
+
+  // Places from here: across, up and towards the eye, in mm from the middle.
+  seen(places) {
+    const [right, up, back] = this.axes;
+    return places.map((place) => subtract(place, this.middle)).map((p) => [dot(right, p), dot(up, p), dot(back, p)]);
   }
 
   orbit(dx, dy) {
@@ -51,8 +66,18 @@ export class Camera {
     return [Math.sin(turn) * Math.cos(lift), -Math.cos(turn) * Math.cos(lift), Math.sin(lift)];
   }
 
+  // To the right, up and towards the eye.
+  get axes() {
+    const { back } = this;
+    const right = normalised(cross([0, 0, 1], back));
+    return [right, cross(back, right), back];
+  }
+
   distance(aspect) {
-    return this.reach * this.away * (aspect < 1 ? 1 / aspect : 1);
+    const needed = (places) => Math.max(0, ...places.map(([across, up, near]) =>
+      (FOCAL / FILLED) * Math.max(Math.abs(across) / aspect, Math.abs(up)) + near));
+    const least = needed(this.inSight);
+    return this.away * (Math.max(least, Math.min(needed(this.around), FARTHEST * least)) || this.reach);
   }
 
   // In LPS mm.
@@ -62,9 +87,7 @@ export class Camera {
 
   // From LPS mm to clip coordinates.
   toClip(aspect) {
-    const { back } = this;
-    const right = normalised(cross([0, 0, 1], back));
-    const up = cross(back, right);
+    const [right, up, back] = this.axes;
     const eye = this.eye(aspect);
     const row = (axis) => [...axis, -dot(axis, eye)];
     const view = [...row(right), ...row(up), ...row(back), 0, 0, 0, 1];
@@ -72,11 +95,10 @@ export class Camera {
   }
 
   lens(aspect, distance) {
-    const f = 1 / Math.tan(OPENING / 2);
     const near = Math.max(distance - 2 * this.reach, distance / 50), far = distance + 2 * this.reach;
     const [x, y] = [(2 * this.shift[0]) / aspect, -2 * this.shift[1]];
     const depth = (far + near) / (near - far), step = (2 * far * near) / (near - far);
-    return [f / aspect, 0, -x, 0, 0, f, -y, 0, 0, 0, depth, step, 0, 0, -1, 0];
+    return [FOCAL / aspect, 0, -x, 0, 0, FOCAL, -y, 0, 0, 0, depth, step, 0, 0, -1, 0];
   }
 }
 

@@ -39,7 +39,7 @@ function fitted(context, words, most) {
 export function drawPoint(context, { x, y }, name, size, look = {}) {
   const { colour = POINT, faint = 0, hollow = false, active = false, number = "" } = look;
   context.save();
-  context.globalAlpha = 1 - 0.6 * Math.min(faint, 1);
+  context.globalAlpha = 1 - 0.3 * Math.min(faint, 1);
   for (const [width, style] of [[4, RIM], [active ? 2.4 : 1.6, colour]]) {
     [context.lineWidth, context.strokeStyle] = [width, style];
     context.setLineDash(hollow ? [3, 2.5] : []);

@@ -68,8 +68,9 @@ export class Scene {
   }
 
   useVolume(volume) {
-    const half = volume.shape.map((n, axis) => (n * volume.spacing[axis]) / 2);
-    this.camera.look(volume.toWorld(volume.centre), 0.88 * Math.hypot(...half));
+    const edges = volume.shape.map((n) => [-0.5, n - 0.5]);
+    const corner = (k) => volume.toWorld(edges.map((ends, axis) => ends[(k >> axis) & 1]));
+    this.camera.look(volume.toWorld(volume.centre), [0, 1, 2, 3, 4, 5, 6, 7].map(corner));
     this.faces = faceLetters(volume);
     this.letters.replaceChildren(...this.faces.map(([, letter]) => {
       const span = document.createElement("span");
