@@ -61,13 +61,21 @@ class Seeker:
         """The best first."""
         return sorted(range(len(VIEWS)), key=lambda view: (-self._good[view], -self._worth[view], view))
 
-    def anywhere(self, frames: Sequence[Frame], enough: Callable[[dict[int, Result]], bool]) -> dict[int, Result]:
-        """Poses of some of the frames, in order, until those found are enough; some may not be ok."""
+    def anywhere(
+        self, frames: Sequence[Frame], apart: Array, enough: Callable[[dict[int, Result]], bool]
+    ) -> dict[int, Result]:
+        """Poses of some of the frames, in order, until those found are enough; some may not be ok.
+
+        `apart` (N, N) tells how far the probe moved from one to another: a frame is first looked for where the nearest
+        one was found that seems right, which takes a part of the time.
+        """
         found: dict[int, Result] = {}
         with counting("seeking the first frames", even=False) as count:
             for number, frame in enumerate(frames):
                 count(number, len(frames))
-                one = self._sought(frame)
+                right = [other for other, one in found.items() if seems_right(one)]
+                beside = found[min(right, key=lambda other: apart[number, other])] if right else None
+                one = self._beside(frame, beside) or self._sought(frame)
                 if one is not None:
                     found[number] = one
                 if enough(found) or (number + 1 >= _IN_VAIN and not any(self._good)):
@@ -75,6 +83,13 @@ class Seeker:
             count(len(frames), len(frames))
         self._wide = {view: located for view, located in self._wide.items() if view == self._views()[0]}  # large
         return found
+
+    def _beside(self, frame: Frame, other: Result | None) -> Result | None:
+        """A frame where another one was found, if it is right there."""
+        if other is None:
+            return None
+        (one,) = self.locator.locate_all([frame], [other.pose])
+        return one if isinstance(one, Result) and is_good(one) else None
 
     def _sought(self, frame: Frame) -> Result | None:
         """The best of what the views show of a frame."""
