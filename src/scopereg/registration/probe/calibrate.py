@@ -130,9 +130,19 @@ class _Search:
             self._note(near, self.seeker.near(self._frames(near), self._predicted(begin, near)))
             if sum(seems_right(self.found[row]) for row in near if row in self.found) > self.least:
                 return self._agreed(begin)
-        sought = self.seeker.anywhere(self._frames(order), lambda found: self._is_enough(found, order))
+        apart = self._motions_mm(order)
+        sought = self.seeker.anywhere(self._frames(order), apart, lambda found: self._is_enough(found, order))
         self.found |= {order[number]: one for number, one in sought.items()}
         return self._agreed(begin)
+
+    def _motions_mm(self, rows: Sequence[int]) -> Array:
+        """How far the probe moved between frames (N, N), turns as ways of the image's lever."""
+        tracked = self.chosen.tracked[rows]
+        shifts = np.linalg.norm(tracked[:, None, :3, 3] - tracked[None, :, :3, 3], axis=-1)
+        turned = np.linalg.norm(tracked[:, None, :3, :3] - tracked[None, :, :3, :3], axis=(-2, -1)) / math.sqrt(2)
+        far = np.where(self.chosen.worlds[rows][:, None] == self.chosen.worlds[rows], 0.0, np.inf)
+        motions: Array = shifts + self.grid.lever_mm * turned + far
+        return motions
 
     def _is_enough(self, sought: Mapping[int, Result], order: Sequence[int]) -> bool:
         """Whether so many frames, found anywhere, agree that they may tell where the others lie."""

@@ -21,7 +21,8 @@ from scopereg.registration.probe.views import VIEWS, view_of
 from scopereg.registration.result import Result
 
 _SURE_OF_A_VIEW = 2  # frames that one showed best, after which others are not looked at
-_IN_VAIN = 4  # frames that belong to the volume in no view, after which no more are looked at
+_MOST = 12  # frames that are sought anywhere
+_ALIKE = 0.4  # similarity from which a pose seems right, whatever is amiss with the frame
 _SOME = 4  # frames that are located at once, between two words of progress
 
 
@@ -34,7 +35,7 @@ class Seeker:
         self.method = method if isinstance(method, Registrar) else str(parse(str(method)).persistent(fallback=False))
         self.volume, self.device, self._refine = volume, device, not named
         self._wide: dict[int, Locator] = {}
-        self._good = [0] * len(VIEWS)  # frames that a view showed best
+        self._best = [0] * len(VIEWS)  # frames that a view showed best
         self._worth = [0.0] * len(VIEWS)
 
     @property
@@ -59,27 +60,42 @@ class Seeker:
 
     def _views(self) -> list[int]:
         """The best first."""
-        return sorted(range(len(VIEWS)), key=lambda view: (-self._good[view], -self._worth[view], view))
+        return sorted(range(len(VIEWS)), key=lambda view: (-self._best[view], -self._worth[view], view))
 
-    def anywhere(self, frames: Sequence[Frame], enough: Callable[[dict[int, Result]], bool]) -> dict[int, Result]:
-        """Poses of some of the frames, in order, until those found are enough; some may not be ok."""
+    def anywhere(
+        self, frames: Sequence[Frame], apart: Array, enough: Callable[[dict[int, Result]], bool]
+    ) -> dict[int, Result]:
+        """Poses of some of the frames, in order, until those found are enough; some may not be ok.
+
+        `apart` (N, N) tells how far the probe moved from one to another: a frame is first looked for where the nearest
+        one was found that seems right, which takes a part of the time.
+        """
         found: dict[int, Result] = {}
         with counting("seeking the first frames", even=False) as count:
-            for number, frame in enumerate(frames):
-                count(number, len(frames))
-                one = self._sought(frame)
+            for number, frame in enumerate(frames[:_MOST]):
+                count(number, min(len(frames), _MOST))
+                right = [other for other, one in found.items() if seems_right(one)]
+                beside = found[min(right, key=lambda other: apart[number, other])] if right else None
+                one = self._beside(frame, beside) or self._sought(frame)
                 if one is not None:
                     found[number] = one
-                if enough(found) or (number + 1 >= _IN_VAIN and not any(self._good)):
+                if enough(found):
                     break
-            count(len(frames), len(frames))
+            count(min(len(frames), _MOST), min(len(frames), _MOST))
         self._wide = {view: located for view, located in self._wide.items() if view == self._views()[0]}  # large
         return found
+
+    def _beside(self, frame: Frame, other: Result | None) -> Result | None:
+        """A frame where another one was found, if it is right there."""
+        if other is None:
+            return None
+        (one,) = self.locator.locate_all([frame], [other.pose])
+        return one if isinstance(one, Result) and is_good(one) else None
 
     def _sought(self, frame: Frame) -> Result | None:
         """The best of what the views show of a frame."""
         views, best, where = self._views(), None, 0
-        for view in views[:1] if self._good[views[0]] >= _SURE_OF_A_VIEW else views:
+        for view in views[:1] if self._best[views[0]] >= _SURE_OF_A_VIEW else views:
             (one,) = self._in_view(view).locate_all([frame])
             if isinstance(one, ScopeRegError):
                 continue
@@ -88,7 +104,7 @@ class Seeker:
                 best, where = one, view
             if is_good(one):
                 break
-        self._good[where] += best is not None and seems_right(best)
+        self._best[where] += best is not None
         return best
 
     def near(self, frames: Sequence[Frame], image_to_volume: Array) -> list[Found]:
@@ -112,13 +128,16 @@ def is_good(result: Result) -> bool:
 
 
 def seems_right(result: Result) -> bool:
-    """Whether a pose is reliable, or of a frame that belongs to the volume though something is amiss."""
-    return is_good(result) or math.isfinite(result.confidence)
+    """Whether a pose is reliable, or of a frame that is like the volume there though something is amiss with it.
+
+    Such as the size of its pixels: then it is judged to be of another place.
+    """
+    return is_good(result) or math.isfinite(result.confidence) or result.similarity >= _ALIKE
 
 
 def _worth(result: Result) -> float:
-    told = [value for value in (result.confidence, result.stands_out / 10) if math.isfinite(value)]
-    return is_good(result) + sum(told)
+    told = (result.confidence, result.stands_out, result.similarity)
+    return is_good(result) + sum(value for value in told if math.isfinite(value))
 
 
 def in_turn(count: int) -> list[int]:
