@@ -57,16 +57,6 @@ def _as_frames_have_it(sweeps: Sequence[TrackedSweep], reach_mm: np.ndarray) -> 
     return _up(pixel_mm), "as fine as the frames have it"
 
 
-def coarser(grid: Grid, most: int) -> Grid:
-    """The same box with at most so many voxels."""
-    reach = np.array(grid.shape[::-1]) * grid.spacing_mm
-    size_mm = max(grid.spacing_mm, _finest(reach, most))
-    if size_mm == grid.spacing_mm:
-        return grid
-    width, height, depth = (int(length / size_mm) + 2 for length in reach)
-    return grid._replace(shape=(depth, height, width), spacing_mm=size_mm)
-
-
 def _finest(reach_mm: np.ndarray, most: int) -> float:
     """The size of voxels of which just so many, and no more, fill a box."""
     size_mm = float((np.maximum(reach_mm, 1e-3).prod() / most) ** (1 / 3))

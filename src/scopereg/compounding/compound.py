@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scopereg.compounding.chosen_grid import choose_grid, coarser
-from scopereg.compounding.left_out import MOST_VOXELS, LeftOut, leave_out
+from scopereg.compounding.chosen_grid import choose_grid
+from scopereg.compounding.left_out import LeftOut, leave_out
 from scopereg.compounding.motion import check_motion, motion_of
 from scopereg.compounding.settings import CompoundSettings
-from scopereg.compounding.totals import BRIDGED, EMPTY, IMAGE, Totals, Voxels, totals_of
+from scopereg.compounding.totals import BRIDGED, EMPTY, IMAGE, Peaks, Totals, Voxels, totals_of
 from scopereg.data.compound import Grid
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume
 from scopereg.io.sweeps import WORLD, TrackedSweep
+from scopereg.ops.splat import make_ready
 from scopereg.progress import counting, timed
 
 USUAL = CompoundSettings()
@@ -114,6 +115,7 @@ def compound_sweeps(
     ready = [sweep for sweep, _ in prepared]
     notes = [note for _, told in prepared for note in told]
     chosen = choose_grid(ready, settings)
+    make_ready()
     totals = totals_of(settings.mode, chosen.grid)
     _add_all(ready, totals.add, "compounding")
     with timed("bridged holes"):
@@ -202,17 +204,16 @@ def _add_all(sweeps: Sequence[TrackedSweep], add: Callable[..., None], label: st
             add(sweep, range(len(sweep)), more)
 
 
-def _left_out(sweeps: Sequence[TrackedSweep], totals: Any, grid: Grid, settings: CompoundSettings) -> LeftOut | None:
-    """On a coarser grid where that of the volume is very fine; of means, whatever the volume shows."""
-    small = coarser(grid, MOST_VOXELS)
-    if small is grid and isinstance(totals, Totals):
-        tested = totals
-    else:
-        tested = Totals.empty(small)
+def _left_out(
+    sweeps: Sequence[TrackedSweep], totals: Totals | Peaks, grid: Grid, settings: CompoundSettings
+) -> LeftOut | None:
+    """Of means, whatever the volume shows."""
+    if isinstance(totals, Peaks):
+        totals = Totals.empty(grid)
         for sweep in sweeps:
-            tested.add(sweep, range(len(sweep)))
+            totals.add(sweep, range(len(sweep)))
     with timed("left frames out"), counting("leaving frames out") as count:
-        return leave_out(sweeps, tested, settings.bridge_mm, count)
+        return leave_out(sweeps, totals, settings.bridge_mm, count)
 
 
 def _holes(voxels: Voxels, grid: Grid) -> Holes:

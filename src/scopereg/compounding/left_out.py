@@ -27,7 +27,7 @@ from scopereg.ops.correlation import correlations_at
 
 REACH_MM = 6.0  # a frame is sought as far from where the tracker has it, along each axis
 RUN_MM = 1.5  # length of a run that is left out
-MOST_VOXELS = 2**22  # of the grid on which frames are compared: finer ones tell no more
+_MOST_VOXELS = 2**22  # of the grid on which frames are compared: finer ones tell no more
 _RUNS, _OF_RUN = 12, 3  # runs of a sweep at most, and frames of each that are compared
 _LEAST_FRAMES = 7  # of a sweep
 _FIRST_STEPS, _FINEST_MM = 3, 0.03  # of the search, to either side; where it ends
@@ -190,12 +190,13 @@ def leave_out(
     count: Callable[[int, int], None] = lambda done, of: None,
 ) -> LeftOut | None:
     """Frames of all sweeps against the volume of the others, from the sums of all; None where there are too few."""
+    finer, totals = totals, totals.pooled(_factor(totals.grid))
     runs = [(sweep, number, rows) for sweep in sweeps for number, rows in enumerate(runs_of(sweep))]
     found: list[LeftOutFrame] = []
     uncovered = 0
     for done, (sweep, number, rows) in enumerate(runs):
         count(done, len(runs))
-        for frame in _compared(sweep, number, rows, totals, bridge_mm):
+        for frame in _compared(sweep, number, rows, totals, finer.grid, bridge_mm):
             if frame.cover >= _LEAST_COVER:
                 found.append(frame)
             else:
@@ -206,8 +207,16 @@ def leave_out(
     return LeftOut(tuple(found), uncovered, longest, totals.grid.spacing_mm) if len(found) > 2 else None
 
 
+def _factor(grid: Grid) -> int:
+    """How many times as large voxels have to be."""
+    factor = 1
+    while math.prod(n // factor for n in grid.shape) > _MOST_VOXELS:
+        factor += 1
+    return factor
+
+
 def _compared(
-    sweep: TrackedSweep, number: int, rows: Sequence[int], totals: Totals, bridge_mm: float
+    sweep: TrackedSweep, number: int, rows: Sequence[int], totals: Totals, finer: Grid, bridge_mm: float
 ) -> Iterator[LeftOutFrame]:
     """Some frames of a run against what is left without it, however long the hole that it leaves."""
     before, after = max(rows[0] - 1, 0), min(rows[-1] + 1, len(sweep) - 1)
@@ -215,14 +224,22 @@ def _compared(
     hole_mm = float(np.linalg.norm(places[-1] - places[0], axis=-1).max())
     bridge_mm = max(bridge_mm, 2 * hole_mm)
     part = _around(places, totals.grid, REACH_MM + bridge_mm)
-    run = Totals.empty(part)
-    run.add(sweep, rows)
-    left = totals.without(run).voxels(bridge_mm)
+    left = totals.without(_run(sweep, rows, part, totals.grid, finer)).voxels(bridge_mm)
     others = Volume(left.values, part.spacing_mm, part.first_mm.tolist(), part.axes, frame_of_reference=WORLD)
     shown = torch.where(left.states == EMPTY, torch.nan, left.values)
     chosen = dict.fromkeys(np.linspace(0, len(rows) - 1, min(_OF_RUN, len(rows))).round().astype(int).tolist())
     for place in chosen:
         yield _best_fit(sweep, rows[place], number, others, shown, part)
+
+
+def _run(sweep: TrackedSweep, rows: Sequence[int], part: Grid, whole: Grid, finer: Grid) -> Totals:
+    """The sums of a run alone, pooled as those of all frames were."""
+    factor = round(part.spacing_mm / finer.spacing_mm)
+    low = [factor * start for start in part.place_in(whole)]
+    high = [start + factor * n for start, n in zip(low, part.shape, strict=True)]
+    run = Totals.empty(finer.part((low[0], low[1], low[2]), (high[0], high[1], high[2])))
+    run.add(sweep, rows)
+    return run.pooled(factor)
 
 
 def _around(places_mm: Array, grid: Grid, margin_mm: float) -> Grid:

@@ -47,6 +47,17 @@ class Totals:
             splat(self.sums, points, values, weight)
             count(frames)
 
+    @watched()
+    def pooled(self, factor: int) -> Totals:
+        """The same in voxels so many times as large along each axis; what is left at the far ends is cut off."""
+        if factor == 1:
+            return self
+        depth, height, width = (n // factor for n in self.grid.shape)
+        sums = self.sums[: depth * factor, : height * factor, : width * factor]
+        sums = sums.unflatten(0, (depth, factor)).sum(1).unflatten(1, (height, factor)).sum(2)
+        sums = sums.unflatten(2, (width, factor)).sum(3)
+        return Totals(self.grid.pooled(factor), sums / factor**2)  # a plane passes through so many voxels of each
+
     def without(self, others: Totals) -> Totals:
         """What is left in the part of the grid that the others have, without these."""
         z, y, x = others.grid.place_in(self.grid)
