@@ -110,7 +110,7 @@ def test_frames_are_compared_on_a_coarser_grid_where_the_volume_is_fine(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """What a run leaves when it is taken out of pooled sums is what the others make."""
-    monkeypatch.setattr("scopereg.compounding.left_out._MOST_VOXELS", most)
+    monkeypatch.setattr("scopereg.compounding.totals._MOST_COMPARED", most)
     sweep = sweep_of(poses_of(COUNT, step_mm=0.5))
     left_out = left_out_of(sweep)
     assert left_out.voxel_mm in {2 * PIXEL_MM, 4 * PIXEL_MM}
