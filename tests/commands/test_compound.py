@@ -121,11 +121,11 @@ def test_an_input_is_not_overwritten(folder: Path, tmp_path: Path, capsys: pytes
 
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
-    poses = poses_of(300, step_mm=0.07)
+    poses = poses_of(150, step_mm=0.14)
     write_npz(sweep_of(poses), tmp_path / "long.npz")
     out = tmp_path / "out"
     out.mkdir()
-    words = ["compound", str(tmp_path / "long.npz"), "-o", str(out / "volume.nii.gz"), "--voxel-mm", "0.1"]
+    words = ["compound", str(tmp_path / "long.npz"), "-o", str(out / "volume.nii.gz"), "--voxel-mm", "0.2"]
     with subprocess.Popen([sys.executable, "-m", "scopereg", *words], stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         while "compounding" not in running.stderr.readline():

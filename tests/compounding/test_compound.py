@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from swept import PIXEL_MM, STEP_MM, grey_at, moved, poses_of, sweep_of
+from swept import PIXEL_MM, PLACED, STEP_MM, grey_at, moved, poses_of, sweep_of
 
 from scopereg.compounding.compound import Compounded, compound_sweeps
 from scopereg.compounding.settings import CompoundSettings
@@ -177,3 +177,19 @@ def test_a_fine_sweep_gets_as_many_voxels_as_fit(sweep: TrackedSweep, monkeypatc
     assert 2000 < made.states.numel() <= 5000
     assert made.why.startswith("as fine as ")
     assert made.voxel_mm > STEP_MM
+
+
+def test_a_part_of_the_world_may_be_filled(sweep: TrackedSweep) -> None:
+    """Its axes are those of the world, and what lies in it is the same."""
+    x, y, z = PLACED.translation_mm
+    roi = (x - 8, x + 6, y - 5, y + 9, z - 7, z + 7)
+    made = compound_sweeps(sweep, CompoundSettings(voxel_mm=0.8, roi=roi))
+    assert np.array_equal(made.volume.direction, np.eye(3))
+    assert made.volume.origin_mm == pytest.approx(roi[::2])
+    assert made.volume.size == (18, 18, 18)
+    assert float((made.states == IMAGE).float().mean()) > 0.9
+    assert errors_of(made, IMAGE).mean() < 0.02
+    with pytest.raises(ScopeRegError, match="no frame passes through it"):
+        compound_sweeps(sweep, CompoundSettings(voxel_mm=0.8, roi=(0, 10, 0, 10, 0, 10)))
+    with pytest.raises(ScopeRegError, match="each first the smaller"):
+        CompoundSettings(roi=(0, 10, 10, 0, 0, 10))

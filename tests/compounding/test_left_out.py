@@ -6,10 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from swept import moved, poses_of, sweep_of
+import torch
+from swept import PIXEL_MM, moved, poses_of, sweep_of
 
+from scopereg.compounding.chosen_grid import choose_grid
 from scopereg.compounding.compound import compound_sweeps
 from scopereg.compounding.left_out import LeftOut, runs_of
+from scopereg.compounding.settings import CompoundSettings
+from scopereg.compounding.totals import Totals
 from scopereg.geometry import Pose
 from scopereg.io.sweeps import TrackedSweep
 
@@ -99,3 +103,31 @@ def test_a_frame_off_the_reach_is_marked() -> None:
     (frame,) = (frame for frame in left_out.frames if frame.row == row)
     assert frame.is_at_edge
     assert frame.shift_mm[0] > 5.8
+
+
+@pytest.mark.parametrize("most", [20_000, 1500])
+def test_frames_are_compared_on_a_coarser_grid_where_the_volume_is_fine(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """What a run leaves when it is taken out of pooled sums is what the others make."""
+    monkeypatch.setattr("scopereg.compounding.totals._MOST_COMPARED", most)
+    sweep = sweep_of(poses_of(COUNT, step_mm=0.5))
+    left_out = left_out_of(sweep)
+    assert left_out.voxel_mm in {2 * PIXEL_MM, 4 * PIXEL_MM}
+    assert left_out.usual_mm < 0.2 * left_out.voxel_mm
+    frame = left_out.frames[4]
+    run = runs_of(sweep)[frame.run]
+    grid = choose_grid([sweep], CompoundSettings()).grid
+    others = Totals.empty(grid)
+    others.add(sweep, [row for row in range(COUNT) if row not in run])
+    others = others.pooled(round(left_out.voxel_mm / PIXEL_MM))
+    z, y, x = (
+        round(float(n))
+        for n in ((np.array(frame.others.origin_mm) - others.grid.first_mm) @ grid.axes / others.grid.spacing_mm)[::-1]
+    )
+    depth, height, width = frame.others.shape
+    part = others.sums[z : z + depth, y : y + height, x : x + width]
+    seen = part[..., 1] > 0.5
+    assert bool(seen.any())
+    means = part[..., 0] / part[..., 1].clamp_min(1e-6)
+    assert torch.allclose(frame.others.array[seen], means[seen], atol=1e-3)

@@ -132,3 +132,26 @@ def test_damaged_pictures_are_counted(tmp_path: Path, few: TrackedSweep) -> None
         picture.write_bytes(b"no picture")
     with pytest.raises(ScopeRegError, match="none of its 12 files can be read"):
         read_sweeps([damaged], SPACED)
+
+
+def test_a_mask_says_what_counts(folder: Path, few: TrackedSweep, tmp_path: Path) -> None:
+    drawn = np.zeros((36, 44), np.uint8)
+    drawn[5:20, 10:40] = 255
+    mask = tmp_path / "mask.png"
+    mask.write_bytes(png_bytes(drawn))
+    for path in ("scan.npz", "plus/scan.igs.mha", "pictures"):
+        (found,) = read_sweeps([folder / path], SweepReading(spacing_mm=(0.8,), frame_mask=mask))
+        assert torch.equal(found.seen, torch.from_numpy(drawn > 0))
+        (note,) = found.facts["notes"]
+        assert "by the frame mask mask.png" in note
+    assert mask in files_of_sweeps([folder / "scan.npz"], SweepReading(frame_mask=mask))
+
+
+def test_of_masks_that_differ_what_all_leave_counts(folder: Path, tmp_path: Path) -> None:
+    for row in range(12):
+        drawn = np.zeros((36, 44), np.uint8)
+        drawn[5 : 20 + row, 10:40] = 255
+        (tmp_path / f"view{row + 1}.png").write_bytes(png_bytes(drawn))
+    (found,) = read_sweeps([folder / "pictures"], SweepReading(spacing_mm=(0.8,), frame_mask=tmp_path))
+    assert int(found.seen.sum()) == 15 * 30
+    assert found.facts["notes"][-1].startswith("masks differ from frame to frame")

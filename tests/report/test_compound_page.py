@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ sys.path.append(str(Path(__file__).parent.parent / "compounding"))
 from swept import moved, poses_of, sweep_of
 
 from scopereg.compounding.compound import Compounded, compound_sweeps
+from scopereg.compounding.joining import Joined
 from scopereg.compounding.settings import CompoundSettings
 from scopereg.compounding.totals import BRIDGED, EMPTY, IMAGE
 from scopereg.report.compound_page import _pixels, make_page
@@ -54,6 +56,20 @@ def test_without_frames_left_out_there_is_a_page() -> None:
     assert "Frames left out" not in text
     assert "Path of the probe" in text
     assert "<td>b</td><td>30</td>" in text
+
+
+def test_sweeps_that_do_not_meet_as_they_lie_stand_out() -> None:
+    poses = poses_of()
+    off = sweep_of(poses, moved(poses, np.tile((0.0, 6.0, 0.0), (30, 1))), name="off")
+    made = compound_sweeps([sweep_of(), off])
+    text = html_of(made)
+    assert "The sweeps do not belong together as they lie" in text
+    assert "Where sweeps meet" in text
+    joined = replace(made, joined=(Joined("b", "", off.pose(0), 12.0, 3.0, 4, 5), Joined("c", "nothing <in> common")))
+    text = html_of(joined)
+    assert "<td>b</td><td>joined</td><td>12.0</td><td>3.0</td><td>4 of 5</td>" in text
+    assert "<td>c</td><td>left out</td>" in text
+    assert "nothing &lt;in&gt; common" in text
 
 
 def test_colours_tell_where_voxels_come_from() -> None:

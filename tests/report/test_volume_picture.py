@@ -45,6 +45,13 @@ def test_pixels_lie_on_their_plane(volume: Volume) -> None:
     assert corners == pytest.approx(places(picture)[0], abs=0.1)
 
 
+def test_no_line_leads_from_one_path_to_the_next(volume: Volume) -> None:
+    stops = [Stop(volume.centre_mm + row, "", row in (0, 2)) for row in range(5)]
+    picture = VolumePicture(volume).picture([], stops, said="x", walls="")
+    lines = re.findall(r'<polyline points="([^"]*)"', picture)
+    assert [len(line.split()) for line in lines] == [2, 3, 2, 3]  # the ground of both, then both
+
+
 def test_the_whole_box_is_in_the_picture_and_well_formed(volume: Volume) -> None:
     for width, height in ((320, 320), (300, 120), (80, 400)):
         scene = VolumePicture(volume, width=width, height=height)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
 from scopereg.commands.flags import renaming
 from scopereg.commands.output import tell
 from scopereg.commands.reading import print_notes, sizes_mm
-from scopereg.commands.shared import File, FrameReading, OriginName, Positional
-from scopereg.compounding.settings import CompoundSettings
+from scopereg.commands.shared import AnyMethod, Device, File, FrameMask, FrameReading, OriginName, Positional
+from scopereg.compounding.settings import CompoundSettings, JoinSettings
 from scopereg.errors import ScopeRegError
 from scopereg.io.files import output_folder
+from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
     from scopereg.compounding.compound import Compounded
@@ -27,9 +28,10 @@ class CompoundOptions(CompoundSettings, FrameReading):
     """Make a volume of the frames of tracked sweeps, and tell how well their poses hold.
 
     SWEEPS are PLUS sequences with their calibration (.igs.mha), .npz, or folders and files of frames beside their poses
-    (poses.csv, track.csv, --poses). Several are joined into one volume: their worlds are taken for one. Beside the
-    volume go its record (.json) and a page (.html): three planes, the path of the probe, and frames that were left out
-    one run after the other, compared with the volume that the others make.
+    (poses.csv, track.csv, --poses). Several make one volume: their worlds are taken for one, or each is registered onto
+    the first (--join). Those that cannot be joined are left out and named; the status is then 1. Beside the volume go
+    its record (.json) and a page (.html): three planes, the path of the probe, and frames that were left out one run
+    after the other, compared with the volume that the others make.
     """
 
     sweeps: Positional[tuple[Path, ...]] = ()
@@ -39,8 +41,13 @@ class CompoundOptions(CompoundSettings, FrameReading):
     poses: Path | None = None
     """Where the frames lie, if their own files do not say: poses.csv, track.csv, a tracked sequence, or a folder."""
     poses_origin: OriginName = None
+    frame_mask: FrameMask = None
     reference: str | None = None
     """Frame of reference of PLUS that the volume lies in; by default Reference, else Tracker, else Volume."""
+    join: Literal["tracker", "near", "anywhere"] = "tracker"
+    """How several sweeps come together: as the tracker has them, or registered, from there or from anywhere."""
+    method: AnyMethod = DEFAULT
+    device: Device = "auto"
     mask: Path | None = None
     """Also write where voxels come from: 0 empty, 1 frames, 2 bridged holes."""
     report: bool = True
@@ -48,7 +55,7 @@ class CompoundOptions(CompoundSettings, FrameReading):
 
 
 def run(options: CompoundOptions) -> int:
-    """The verb: 0, however well poses hold."""
+    """The verb: 0, however well poses hold; 1 if a sweep could not be joined."""
     from scopereg.compounding.compound import compound_sweeps
     from scopereg.compounding.record import beside, write_compounded
     from scopereg.compounding.sources import files_of_sweeps, read_sweeps
@@ -64,7 +71,8 @@ def run(options: CompoundOptions) -> int:
         sweeps = read_sweeps(options.sweeps, reading)
     for sweep in sweeps:
         console.print(f"sweep   {_line(sweep)}")
-    made = compound_sweeps(sweeps, settings)
+    join = None if options.join == "tracker" else JoinSettings(options.join, options.method, options.device)
+    made = compound_sweeps(sweeps, settings, join=join)
     _print(made, console)
     facts = provenance(data_sha256=content_sha256(files_of_sweeps(options.sweeps, reading)))
     targets["page"].unlink(missing_ok=True)  # what an earlier run left would be of another volume
@@ -75,7 +83,7 @@ def run(options: CompoundOptions) -> int:
     for path in written:
         console.print(f"wrote   {path}")
     tell(**record, files=written)
-    return 0
+    return 0 if all(one.ok for one in made.joined) else 1
 
 
 def _targets(options: CompoundOptions) -> dict[str, Path]:
@@ -93,7 +101,11 @@ def _targets(options: CompoundOptions) -> dict[str, Path]:
             known = ", ".join(endings(written=True))
             raise ScopeRegError(f"unknown ending of {path.name!r}", where=option, fix=f"end it in one of {known}")
     targets = {**images, "record": beside(options.output, ".json"), "page": beside(options.output, ".html")}
-    inputs = {path.resolve() for path in (*options.sweeps, options.poses, options.calibration) if path is not None}
+    inputs = {
+        path.resolve()
+        for path in (*options.sweeps, options.poses, options.calibration, options.frame_mask)
+        if path is not None
+    }
     for path in targets.values():
         if path.resolve() in inputs:
             raise ScopeRegError("it would overwrite an input", where=str(path), fix="choose another name")
@@ -114,6 +126,7 @@ def _reading(options: CompoundOptions, targets: dict[str, Path]) -> SweepReading
         options.poses_origin,
         sizes_mm(options.pixel_mm, 2, "--pixel-mm"),
         options.region,
+        options.frame_mask,
         tuple(targets.values()),
     )
 
@@ -130,4 +143,10 @@ def _print(made: Compounded, console: Console) -> None:
     console.print(f"holes   {made.holes.words(made.settings.bridge_mm)}")
     if made.left_out is not None:
         console.print(f"poses   {made.left_out.verdict}")
+    for one in made.joined:
+        console.print(f"joined  {one.verdict}" if one.ok else f"out     {one.verdict}")
+    for agreement in made.agreements:
+        console.print(f"meets   {agreement.sweep}: {agreement.verdict}")
+    if made.doubts and not made.joined:
+        console.print("hint    --join near registers sweeps onto the first, where their worlds are not one")
     print_notes(console, made.notes)

@@ -25,7 +25,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "compound": {
         "used most": ("output", "voxel_mm", "bridge_mm", "calibration", "poses", "pixel_mm"),
-        "what counts": ("mode", "clip", "every"),
+        "several sweeps": ("join", "method", "device"),
+        "what counts": ("frame_mask", "clip", "roi", "every", "mode"),
         "what files leave open": ("reference", "poses_origin", "region"),
         "what is written": ("mask", "report"),
     },

@@ -42,6 +42,13 @@ MaybeFile = Annotated[Path | None, _OUTPUT]
 # Options of several verbs that mean the same in all of them, each with its sentence.
 Device = Annotated[DeviceName, arg(help="Where networks and tensors are; auto: a GPU where there is one.")]
 ModelName = Annotated[str, arg(help="Network: a model of the package, or a weights file (.safetensors).")]
+FrameMask = Annotated[
+    Path | None,
+    arg(
+        help="Mask in the size of the frame (PNG, NIfTI, NRRD, MHA): what is not 0 counts. "
+        "Or a folder of masks by name."
+    ),
+]
 WorldFile = Annotated[
     Path | None,
     arg(
@@ -177,8 +184,7 @@ class ImageReading(VolumeReading, FrameReading):
 class MaskedReading(ImageReading):
     """Besides, what of the images counts."""
 
-    frame_mask: Path | None = None
-    """Mask in the size of the frame (PNG, NIfTI, NRRD, MHA): what is not 0 counts. Or a folder of masks by name."""
+    frame_mask: FrameMask = None
     volume_mask: Path | None = None
     """Label map in the space of the volume (NIfTI, NRRD, MHA): what is labelled counts, and frames are sought there."""
 

@@ -33,8 +33,15 @@ def choose_grid(sweeps: Sequence[TrackedSweep], settings: CompoundSettings) -> C
     reach it), and than `USUAL_VOXELS` of them fill the box.
     """
     axes, low, high = box_of(sweeps)
+    if settings.roi is not None:
+        axes, (low, high) = np.eye(3), np.array(settings.bounds_mm).T
     size_mm, why = (settings.voxel_mm, "as asked for") if settings.voxel_mm else _as_frames_have_it(sweeps, high - low)
-    depth, height, width = (int(length / size_mm) + 2 for length in reversed(high - low))
+    if settings.roi is None:
+        depth, height, width = (int(length / size_mm) + 2 for length in reversed(high - low))
+        centre_mm = axes @ (low + high) / 2
+    else:  # its first voxel is where it was asked for
+        depth, height, width = (int(length / size_mm + 1e-6) + 1 for length in reversed(high - low))
+        centre_mm = low + (np.array([width, height, depth]) - 1) * size_mm / 2
     if depth * height * width > MAX_VOXELS:
         raise ScopeRegError(
             f"voxels of {size_mm:g} mm would be {width} x {height} x {depth}",
@@ -42,7 +49,7 @@ def choose_grid(sweeps: Sequence[TrackedSweep], settings: CompoundSettings) -> C
             fix="choose a larger size, or none: then one that fits is taken",
         )
     check_size((depth, height, width), 4, "voxel_mm=")
-    return ChosenGrid(Grid((depth, height, width), size_mm, axes, axes @ (low + high) / 2), why)
+    return ChosenGrid(Grid((depth, height, width), size_mm, axes, centre_mm), why)
 
 
 def _as_frames_have_it(sweeps: Sequence[TrackedSweep], reach_mm: np.ndarray) -> tuple[float, str]:
@@ -55,16 +62,6 @@ def _as_frames_have_it(sweeps: Sequence[TrackedSweep], reach_mm: np.ndarray) -> 
     if half_step_mm > pixel_mm:
         return _up(half_step_mm), f"half of the usual distance between frames, {2 * half_step_mm:.2g} mm"
     return _up(pixel_mm), "as fine as the frames have it"
-
-
-def coarser(grid: Grid, most: int) -> Grid:
-    """The same box with at most so many voxels."""
-    reach = np.array(grid.shape[::-1]) * grid.spacing_mm
-    size_mm = max(grid.spacing_mm, _finest(reach, most))
-    if size_mm == grid.spacing_mm:
-        return grid
-    width, height, depth = (int(length / size_mm) + 2 for length in reach)
-    return grid._replace(shape=(depth, height, width), spacing_mm=size_mm)
 
 
 def _finest(reach_mm: np.ndarray, most: int) -> float:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scopereg.compounding.chosen_grid import choose_grid, coarser
-from scopereg.compounding.left_out import MOST_VOXELS, LeftOut, leave_out
-from scopereg.compounding.motion import check_motion, motion_of
-from scopereg.compounding.settings import CompoundSettings
-from scopereg.compounding.totals import BRIDGED, EMPTY, IMAGE, Totals, Voxels, totals_of
+from scopereg.compounding.agreement import Agreement, agreement_with
+from scopereg.compounding.chosen_grid import choose_grid
+from scopereg.compounding.fitting import Others
+from scopereg.compounding.joining import Joined, join_sweeps
+from scopereg.compounding.left_out import LeftOut, leave_out
+from scopereg.compounding.motion import motion_of
+from scopereg.compounding.ready import check_worlds, ready_sweep
+from scopereg.compounding.settings import CompoundSettings, JoinSettings
+from scopereg.compounding.totals import BRIDGED, EMPTY, IMAGE, Peaks, Totals, Voxels
 from scopereg.data.compound import Grid
 from scopereg.errors import ScopeRegError
 from scopereg.images import Volume
 from scopereg.io.sweeps import WORLD, TrackedSweep
+from scopereg.ops.splat import make_ready
 from scopereg.progress import counting, timed
 
 USUAL = CompoundSettings()
-_WORTH_A_WORD_MM = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +73,8 @@ class Compounded:
     why: str  # its voxels have this size
     holes: Holes
     left_out: LeftOut | None
+    agreements: tuple[Agreement, ...]  # of each sweep but the first with the others
+    joined: tuple[Joined, ...]  # what became of those that were to be registered onto the first
     notes: tuple[str, ...]
 
     @property
@@ -78,6 +85,11 @@ class Compounded:
     @property
     def frames(self) -> int:
         return sum(len(sweep) for sweep in self.sweeps)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sweeps that are in it and fit the others somewhere else."""
+        return [f"{each.sweep}: {each.verdict}" for each in self.agreements if each.fits is False]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -94,37 +106,48 @@ class Compounded:
             "sweeps": [_told(sweep) for sweep in self.sweeps],
             "holes": {"bridge_mm": self.settings.bridge_mm, **self.holes.facts},
             "left_out": None if self.left_out is None else self.left_out.facts,
+            "agreements": [agreement.facts for agreement in self.agreements],
+            "joined": [one.facts for one in self.joined],
             "notes": list(self.notes),
         }
 
 
 def compound_sweeps(
-    sweeps: TrackedSweep | Sequence[TrackedSweep], settings: CompoundSettings = USUAL, *, left_out: bool = True
+    sweeps: TrackedSweep | Sequence[TrackedSweep],
+    settings: CompoundSettings = USUAL,
+    *,
+    join: JoinSettings | None = None,
+    left_out: bool = True,
 ) -> Compounded:
-    """One volume of all frames of some sweeps, which must lie in one world.
+    """One volume of all frames of some sweeps. They must lie in one world, or `join` registers them onto the first.
 
     The grid follows the mean frame: x along image rows, y down columns, z along their normal. Frames are averaged over
     blocks of about half a voxel, and each block is shared out among the eight voxels around it. With `left_out` frames
-    are compared with the volume that the others make.
+    are compared with the volume that the others make. What cannot be joined is left out and told in `joined`.
     """
     given = [sweeps] if isinstance(sweeps, TrackedSweep) else list(sweeps)
     if not given:
         raise ScopeRegError("there is no sweep", where="compound_sweeps(sweeps)", fix="pass one or more")
-    prepared = [_prepared(sweep, settings) for sweep in given]
-    ready = [sweep for sweep, _ in prepared]
-    notes = [note for _, told in prepared for note in told]
+    told = [ready_sweep(sweep, settings) for sweep in given]
+    ready, joined = [sweep for sweep, _ in told], list[Joined]()
+    notes = [note for _, some in told for note in some]
+    make_ready()
+    if join is not None and len(ready) > 1:
+        ready, joined = join_sweeps(ready, settings, join)
+    else:
+        check_worlds(ready)
     chosen = choose_grid(ready, settings)
-    totals = totals_of(settings.mode, chosen.grid)
-    _add_all(ready, totals.add, "compounding")
-    with timed("bridged holes"):
-        voxels = totals.voxels(settings.bridge_mm)
-    tested = _left_out(ready, totals, chosen.grid, settings) if left_out else None
+    voxels, sums = _gathered(ready, chosen.grid, settings, left_out=left_out)
+    tested = _left_out(ready, sums, chosen.grid, settings) if left_out else None
     if left_out and tested is None:
         notes.append("too few frames, or too far apart, to leave any out: nothing tells how well their poses hold")
+    if not bool(voxels.states.any()):
+        raise ScopeRegError(
+            "no frame passes through it", where="roi=", fix="pass a part of the world in which frames lie, in LPS mm"
+        )
     volume = Volume(
         voxels.values, chosen.grid.spacing_mm, chosen.grid.first_mm.tolist(), chosen.grid.axes, frame_of_reference=WORLD
     )
-    holes = _holes(voxels, chosen.grid)
     return Compounded(
         volume,
         chosen.grid.spacing_mm,
@@ -132,87 +155,61 @@ def compound_sweeps(
         tuple(ready),
         settings,
         chosen.why,
-        holes,
+        _holes(voxels, chosen.grid),
         tested,
+        tuple(_agreements(ready, sums, settings)) if left_out else (),
+        tuple(joined),
         tuple(notes),
     )
 
 
-def _prepared(sweep: TrackedSweep, settings: CompoundSettings) -> tuple[TrackedSweep, list[str]]:
-    """The frames that count of a sweep, and what was left out."""
-    notes = [f"{sweep.name}: {note}" for note in sweep.facts.get("notes", ())]
-    moved_mm = float(sweep.facts.get("calibration_moved_mm", 0.0))
-    if moved_mm > _WORTH_A_WORD_MM:
-        skew = float(sweep.facts.get("calibration_skew", 0.0))
-        notes.append(
-            f"{sweep.name}: the calibration's axes are not square (cosine {skew:.3f}): "
-            f"a corner moves by {moved_mm:.1f} mm"
-        )
-    dropped: dict[str, int] = sweep.facts.get("dropped", {})
-    if dropped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-        notes.append(f"{sweep.name}: {sum(dropped.values())} of {len(sweep) + sum(dropped.values())} frames: {reasons}")
-    rows = range(0, len(sweep), settings.every)
-    used = sweep if settings.every == 1 else sweep.subset(rows)
-    motion = motion_of(used)
-    if motion.leaps:
-        leaping = [used.number(row) for row in motion.leaps]
-        shown = ", ".join(map(str, leaping[:5])) + ", ..." * (len(leaping) > 5)
-        plural = "s" * (len(leaping) != 1)
-        notes.append(f"{sweep.name}: the tracker leaps to frame{plural} {shown} and back: left out")
-        used = used.subset([row for row in range(len(used)) if row not in set(motion.leaps)])
-        used = replace(used, facts={**used.facts, "leaps": leaping})
-    if motion.repeated:
-        notes.append(
-            f"{sweep.name}: {motion.repeated} of {len(rows)} frames have the very pose of the frame before: "
-            "the probe stood still, or the tracker was slower than the images"
-        )
-    if settings.clip is not None:
-        used = _clipped(used, settings.clip)
-    check_motion(used, sweep.name)
-    return used, notes
+def _gathered(
+    sweeps: Sequence[TrackedSweep], grid: Grid, settings: CompoundSettings, *, left_out: bool
+) -> tuple[Voxels, list[Totals]]:
+    """The voxels of the volume, and for comparing frames with it the pooled sums of each sweep."""
+    mean = settings.mode == "mean"
+    totals = Totals.empty(grid) if mean or left_out else None
+    peaks = None if mean else Peaks.empty(grid)
+    every, done, each = sum(len(sweep) for sweep in sweeps), 0, list[Totals]()
+    with counting("compounding") as count:
 
+        def more(frames: int) -> None:
+            nonlocal done
+            done += frames
+            count(done, every)
 
-def _clipped(sweep: TrackedSweep, clip: tuple[int, int, int, int]) -> TrackedSweep:
-    x, y, width, height = clip
-    inside = torch.zeros_like(sweep.seen)
-    if min(clip) >= 0:
-        inside[y : y + height, x : x + width] = True
-    mask = sweep.seen & inside
-    if not bool(mask.any()):
-        rows, columns = sweep.seen.shape
-        raise ScopeRegError(
-            f"nothing is seen in {' '.join(map(str, clip))} of images of {columns} x {rows} pixels",
-            where="clip=",
-            fix="pass X Y WIDTH HEIGHT in pixels, counted from the corner at the left above",
-        )
-    return replace(sweep, mask=mask)
-
-
-def _add_all(sweeps: Sequence[TrackedSweep], add: Callable[..., None], label: str) -> None:
-    every, done = sum(len(sweep) for sweep in sweeps), 0
-    with counting(label) as count:
         for sweep in sweeps:
+            if totals is not None:
+                totals.add(sweep, range(len(sweep)), more if mean else _quietly)
+                each.append(totals.for_comparing(kept=len(sweeps) > 1))
+            if peaks is not None:
+                peaks.add(sweep, range(len(sweep)), more)
+    with timed("bridged holes"):
+        made = totals if peaks is None else peaks
+        assert made is not None
+        voxels = made.voxels(settings.bridge_mm)
+    return voxels, [each[0], *(after.less(before) for before, after in pairwise(each))] if each else []
 
-            def more(frames: int) -> None:
-                nonlocal done
-                done += frames
-                count(done, every)
 
-            add(sweep, range(len(sweep)), more)
+def _quietly(_: int) -> None:
+    pass
 
 
-def _left_out(sweeps: Sequence[TrackedSweep], totals: Any, grid: Grid, settings: CompoundSettings) -> LeftOut | None:
-    """On a coarser grid where that of the volume is very fine; of means, whatever the volume shows."""
-    small = coarser(grid, MOST_VOXELS)
-    if small is grid and isinstance(totals, Totals):
-        tested = totals
-    else:
-        tested = Totals.empty(small)
-        for sweep in sweeps:
-            tested.add(sweep, range(len(sweep)))
+def _left_out(
+    sweeps: Sequence[TrackedSweep], sums: Sequence[Totals], finer: Grid, settings: CompoundSettings
+) -> LeftOut | None:
+    """Of means, whatever the volume shows."""
     with timed("left frames out"), counting("leaving frames out") as count:
-        return leave_out(sweeps, tested, settings.bridge_mm, count)
+        return leave_out(sweeps, Totals.of_all(sums), finer, settings.bridge_mm, count)
+
+
+def _agreements(
+    sweeps: Sequence[TrackedSweep], sums: Sequence[Totals], settings: CompoundSettings
+) -> Iterator[Agreement]:
+    """Each sweep but the first with all others."""
+    for place in range(1, len(sweeps)):
+        rest = Totals.of_all([one for other, one in enumerate(sums) if other != place])
+        yield agreement_with(Others(rest.voxels(settings.bridge_mm), rest.grid), sweeps[place])
 
 
 def _holes(voxels: Voxels, grid: Grid) -> Holes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scopereg.errors import ScopeRegError
+from scopereg.registration.settings import DEFAULT
 
 Mode = Literal["mean", "max"]
 
@@ -23,6 +24,8 @@ class CompoundSettings:
     """What a voxel shows of all that fell on it; max is for bone, vessels and other bright lines."""
     clip: tuple[int, int, int, int] | None = None
     """Part of the images that counts, in pixels: X Y WIDTH HEIGHT; by default that of PLUS's configuration, or all."""
+    roi: tuple[float, float, float, float, float, float] | None = None
+    """Part of the world to fill, in LPS mm, X1 X2 Y1 Y2 Z1 Z2: the axes of the volume are then those of the world."""
     every: int = 1
     """Take every so manieth frame alone."""
 
@@ -33,5 +36,23 @@ class CompoundSettings:
             raise ScopeRegError(f"got {self.bridge_mm:g}", where="bridge_mm=", fix="pass mm, 0 to fill no holes")
         if self.mode not in ("mean", "max"):
             raise ScopeRegError(f"got {self.mode!r}", where="mode=", fix="pass mean or max")
+        if self.roi is not None and not all(low < high for low, high in self.bounds_mm):
+            shown = " ".join(f"{place:g}" for place in self.roi)
+            raise ScopeRegError(f"got {shown}", where="roi=", fix="pass X1 X2 Y1 Y2 Z1 Z2, each first the smaller")
         if self.every < 1:
             raise ScopeRegError(f"got {self.every}", where="every=", fix="pass a number from 1 on")
+
+    @property
+    def bounds_mm(self) -> tuple[tuple[float, float], ...]:
+        """The lower and the upper end of the region of interest along x, y, z."""
+        return () if self.roi is None else tuple(zip(self.roi[::2], self.roi[1::2], strict=True))
+
+
+@dataclass(frozen=True)
+class JoinSettings:
+    """How sweeps are registered onto the first, where their trackers do not share a world."""
+
+    how: Literal["near", "anywhere"]
+    """near: from where the tracker has them; anywhere: in all of the first."""
+    method: str = DEFAULT
+    device: str = "auto"

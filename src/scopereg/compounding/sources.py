@@ -34,7 +34,7 @@ from scopereg.io.metaimage import is_sequence
 from scopereg.io.stored import StoredFrame
 from scopereg.io.sweeps import TrackedSweep, read_npz_sweep, read_plus_sequence, seen_pixels
 from scopereg.progress import counted
-from scopereg.registration.reading import find_files, in_order, reader_notes, reason_of
+from scopereg.registration.reading import find_files, in_order, reason_of
 
 _PASS = "pass a tracked sequence (PLUS with its calibration=, or .npz), or frames and a table of their poses: poses="
 _BYTE = 1e-3  # grey levels that a byte may be off its whole number
@@ -56,6 +56,8 @@ class SweepReading:
     """Size of a pixel, for pictures."""
     region: int | None = None
     """Ultrasound region, for DICOM."""
+    frame_mask: Path | None = None
+    """What counts of the images, see `io.frame_masks`."""
     left_out: tuple[Path, ...] = ()
     """Files in folders that are no frames."""
 
@@ -75,7 +77,8 @@ def read_sweeps(paths: Sequence[Path | str], reading: SweepReading = NOTHING_OPE
 
 def files_of_sweeps(paths: Sequence[Path | str], reading: SweepReading) -> list[Path]:
     """All files that are read."""
-    told = [*map(Path, paths), *(path for path in (reading.poses, reading.calibration) if path is not None)]
+    others = (reading.poses, reading.calibration, reading.frame_mask)
+    told = [*map(Path, paths), *(path for path in others if path is not None)]
     skipped = {path.resolve() for path in reading.left_out}
     found = [file for path in told for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
     return [file for file in found if file.is_file() and file.resolve() not in skipped]
@@ -93,10 +96,36 @@ def _read(path: Path, reading: SweepReading) -> TrackedSweep:
             raise ScopeRegError(f"it holds {len(files)} files with frames and no poses", where=str(path), fix=_PASS)
         path = files[0]
     if path.suffix.lower() == ".npz":
-        return read_npz_sweep(path)
+        return _masked(read_npz_sweep(path), path, reading)
     if is_sequence(path):
-        return read_plus_sequence(path, reading.calibration, world=reading.reference)
+        return _masked(read_plus_sequence(path, reading.calibration, world=reading.reference), path, reading)
     raise ScopeRegError("it does not say where its frames lie", where=str(path), fix=_PASS)
+
+
+def _masked(sweep: TrackedSweep, path: Path, reading: SweepReading) -> TrackedSweep:
+    """With what somebody says that counts; of masks that differ from frame to frame what all of them leave."""
+    if reading.frame_mask is None:
+        return sweep
+    cine = read_cine(path, calibration=reading.calibration, spacing_mm=None, frame_mask=reading.frame_mask)
+    return _in_all(sweep, [cine[sweep.number(row)] for row in range(len(sweep))])
+
+
+def _in_all(sweep: TrackedSweep, images: Sequence[StoredFrame]) -> TrackedSweep:
+    """The sweep without what the mask of any image leaves out."""
+    masks = [image.mask for image in images if image.mask is not None]
+    notes = list(dict.fromkeys(str(note) for image in images for note in image.facts.get("notes", ())))
+    if not masks:
+        return replace(sweep, facts={**sweep.facts, "notes": notes})
+    mask = sweep.seen.clone()
+    for each in masks:
+        mask &= each
+    if not bool(mask.any()):
+        raise ScopeRegError(
+            "no pixel counts in all of its frames", where=sweep.name, fix="pass one mask for all frames: frame_mask="
+        )
+    if any(not torch.equal(each, masks[0]) for each in masks[1:]):
+        notes.append("masks differ from frame to frame: what counts in all of them is compounded")
+    return replace(sweep, mask=mask, facts={**sweep.facts, "notes": notes})
 
 
 def _table_in(path: Path) -> Path | None:
@@ -111,7 +140,7 @@ def _table_in(path: Path) -> Path | None:
 def _with_poses(path: Path, table: Path, reading: SweepReading) -> TrackedSweep:
     """Frames of a file or a folder where a table puts them; those without a pose to rely on are counted."""
     posed = read_posed(table, Counting(origin=reading.origin), calibration=reading.calibration)
-    files = in_order(find_files(path, [table, *reading.left_out])[0]) if path.is_dir() else [path]
+    files = in_order(find_files(path, _no_frames(table, reading))[0]) if path.is_dir() else [path]
     if not files:
         raise ScopeRegError("it holds no file with frames", where=str(path), fix="pass the folder with the frames")
     cines, dropped = dict[str, Cine](), Counter[str]()
@@ -119,7 +148,11 @@ def _with_poses(path: Path, table: Path, reading: SweepReading) -> TrackedSweep:
         try:
             name = file.relative_to(path).as_posix() if file != path else file.name
             cines[name] = read_cine(
-                file, spacing_mm=reading.spacing_mm, region=reading.region, calibration=reading.calibration
+                file,
+                spacing_mm=reading.spacing_mm,
+                region=reading.region,
+                calibration=reading.calibration,
+                frame_mask=reading.frame_mask,
             )
         except ScopeRegError as error:
             if len(files) == 1:
@@ -152,6 +185,11 @@ def _with_poses(path: Path, table: Path, reading: SweepReading) -> TrackedSweep:
     return replace(sweep, numbers=tuple(numbers))
 
 
+def _no_frames(table: Path, reading: SweepReading) -> list[Path]:
+    """Files that may lie among the frames."""
+    return [table, *([reading.frame_mask] if reading.frame_mask else []), *reading.left_out]
+
+
 def _from_first_pixel(pose: Pose, image: StoredFrame, origin: Place | Origin) -> Pose:
     """The pose of mm that count from the first pixel of the image as it is stored."""
     (width, height), (x_mm, y_mm), (left, top) = image.size, image.spacing_mm, image.origin_mm
@@ -174,15 +212,11 @@ def _assembled(path: Path, placed: Sequence[tuple[StoredFrame, Pose]], facts: di
     check_size((len(placed), *first.shape), 4, str(path), in_use=False)
     images = _bytes_or_unit(torch.stack([image.array for image, _ in placed]), path)
     mask = seen_pixels(images)
-    for image, _ in placed:
-        if image.mask is not None:
-            mask &= image.mask
     matrices = np.stack([pose.matrix for _, pose in placed])
     name = path.name.split(".")[0] or path.name
-    facts |= {"notes": list(dict.fromkeys(note for image, _ in placed for note in reader_notes(image)))}
-    return TrackedSweep(
-        name, images, as_pair(first.spacing_mm, name), matrices, mask if bool(mask.any()) else None, facts
-    )
+    known = mask if bool(mask.any()) else None
+    sweep = TrackedSweep(name, images, as_pair(first.spacing_mm, name), matrices, known, facts)
+    return _in_all(sweep, [image for image, _ in placed])
 
 
 def _bytes_or_unit(images: Tensor, path: Path) -> Tensor:

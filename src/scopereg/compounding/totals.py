@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scopereg.compounding.settings import Mode
 from scopereg.data.compound import THIN, Grid, block_weight, blocks_of
 from scopereg.io.sweeps import TrackedSweep
 from scopereg.ops.bridges import bridge
@@ -18,6 +18,9 @@ from scopereg.threads import watched
 
 SOLID = 0.25  # frames' worth of image from which holes are bridged: of the two voxels beside a frame one has it always
 EMPTY, IMAGE, BRIDGED = 0, 1, 2
+
+
+_MOST_COMPARED = 2**22  # voxels of a grid on which frames are compared: finer ones tell no more
 
 
 class Voxels(NamedTuple):
@@ -39,6 +42,15 @@ class Totals:
     def empty(cls, grid: Grid) -> Totals:
         return cls(grid, torch.zeros(*grid.shape, 2))
 
+    @classmethod
+    def of_all(cls, some: Sequence[Totals]) -> Totals:
+        """The sum of several on one grid."""
+        return cls(some[0].grid, torch.stack([one.sums for one in some]).sum(0) if len(some) > 1 else some[0].sums)
+
+    def less(self, before: Totals) -> Totals:
+        """What was added since, on the same grid."""
+        return Totals(self.grid, (self.sums - before.sums).clamp_min_(0))
+
     @watched()
     def add(self, sweep: TrackedSweep, rows: Sequence[int], count: Callable[[int], None] = lambda _: None) -> None:
         """Some frames of a sweep; `count` is told of each few that are done."""
@@ -46,6 +58,25 @@ class Totals:
         for points, values, frames in blocks_of(sweep, rows, self.grid):
             splat(self.sums, points, values, weight)
             count(frames)
+
+    @watched()
+    def pooled(self, factor: int) -> Totals:
+        """The same in voxels so many times as large along each axis; what is left at the far ends is cut off."""
+        if factor == 1:
+            return self
+        depth, height, width = (n // factor for n in self.grid.shape)
+        sums = self.sums[: depth * factor, : height * factor, : width * factor]
+        sums = sums.unflatten(0, (depth, factor)).sum(1).unflatten(1, (height, factor)).sum(2)
+        sums = sums.unflatten(2, (width, factor)).sum(3)
+        return Totals(self.grid.pooled(factor), sums / factor**2)  # a plane passes through so many voxels of each
+
+    def for_comparing(self, *, kept: bool = False) -> Totals:
+        """Pooled as far as frames are compared on; `kept` where these sums go on."""
+        factor = 1
+        while math.prod(n // factor for n in self.grid.shape) > _MOST_COMPARED:
+            factor += 1
+        pooled = self.pooled(factor)
+        return Totals(self.grid, self.sums.clone()) if kept and pooled is self else pooled
 
     def without(self, others: Totals) -> Totals:
         """What is left in the part of the grid that the others have, without these."""
@@ -82,10 +113,6 @@ class Peaks:
     def voxels(self, bridge_mm: float) -> Voxels:
         lit = self.values >= 0
         return _bridged(self.values.clamp_min(0), lit, lit, bridge_mm, self.grid)
-
-
-def totals_of(mode: Mode, grid: Grid) -> Totals | Peaks:
-    return Peaks.empty(grid) if mode == "max" else Totals.empty(grid)
 
 
 def _bridged(values: Tensor, solid: Tensor, seen: Tensor, bridge_mm: float, grid: Grid) -> Voxels:

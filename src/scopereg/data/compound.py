@@ -72,6 +72,14 @@ class Grid(NamedTuple):
             (depth, height, width), self.spacing_mm, self.axes, self.centre_mm + self.axes @ middle * self.spacing_mm
         )
 
+    def pooled(self, factor: int) -> Grid:
+        """Voxels so many times as large along each axis, from the same corner on."""
+        depth, height, width = (n // factor for n in self.shape)
+        size = np.array([width, height, depth])
+        shift = (size * factor - np.array(self.shape[::-1])) / 2  # voxels that are cut off at the far ends
+        centre_mm = self.centre_mm + self.axes @ shift * self.spacing_mm
+        return Grid((depth, height, width), factor * self.spacing_mm, self.axes, centre_mm)
+
     def place_in(self, whole: Grid) -> tuple[int, int, int]:
         """Voxel (z, y, x) of the whole in which this part of it begins."""
         x, y, z = np.rint((self.first_mm - whole.first_mm) @ whole.axes / whole.spacing_mm).astype(int)
@@ -198,10 +206,19 @@ def blocks_of(sweep: TrackedSweep, rows: Sequence[int], grid: Grid) -> Iterator[
     for part in (list(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)):
         matrices = sweep.image_to_world[part]
         starts = torch.from_numpy((matrices[:, :3, 3] - grid.first_mm) @ world_to_voxel.T).float()
-        along = torch.from_numpy(world_to_voxel @ matrices[:, :3, :2]).float()[:, :, None]  # (B, 3, 1, 2)
-        points = x_mm * along[..., 0] + (y_mm * along[..., 1] + starts[..., None])  # (B, 3, N)
-        values = F.avg_pool2d(sweep.values(part) * sweep.seen, size) / cover
-        yield points.transpose(0, 1).flatten(1), values[:, keep].flatten(), len(part)
+        along = torch.from_numpy(world_to_voxel @ matrices[:, :3, :2]).float()  # (B, 3, 2)
+        start, right, down = (each.T[..., None] for each in (starts, along[..., 0], along[..., 1]))  # (3, B, 1)
+        points = x_mm * right + (y_mm * down + start)  # (3, B, N)
+        yield points.flatten(1), _block_values(sweep, part, size, cover, keep), len(part)
+
+
+def _block_values(
+    sweep: TrackedSweep, rows: Sequence[int], size: tuple[int, int], cover: Tensor, keep: Tensor
+) -> Tensor:
+    """Means of the blocks that count, frame after frame."""
+    if size == (1, 1):
+        return sweep.values(rows, keep).flatten()
+    return (F.avg_pool2d(sweep.values(rows) * sweep.seen, size) / cover)[:, keep].flatten()
 
 
 def block_weight(sweep: TrackedSweep, grid: Grid) -> float:

@@ -76,9 +76,11 @@ class TrackedSweep:
             return self.mask
         return torch.ones(self.images.shape[1:], dtype=torch.bool)
 
-    def values(self, rows: Sequence[int]) -> Tensor:
-        """Grey values (len(rows), H, W) of some frames, float32 from 0 to 1."""
+    def values(self, rows: Sequence[int], mask: Tensor | None = None) -> Tensor:
+        """Grey values (len(rows), H, W) of some frames, float32 from 0 to 1; with a mask those of its pixels alone."""
         images = self.images[list(rows)]
+        if mask is not None:
+            images = images[:, mask]
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
     def number(self, row: int) -> int:

@@ -44,6 +44,12 @@ def splat_peaks(peaks: Float[Tensor, "d h w"], points: Float[Tensor, "3 n"], val
     _by_rows(peak_kernel, peaks, points, values, NEAR)
 
 
+def make_ready() -> None:
+    """Load the kernels, or compile them the first time, which takes seconds that no forecast should count."""
+    splat(torch.zeros(1, 1, 1, 2), torch.zeros(3, 1), torch.zeros(1))
+    splat_peaks(torch.zeros(1, 1, 1), torch.zeros(3, 1), torch.zeros(1))
+
+
 def is_fast() -> bool:
     """Whether the kernels can be used here."""
     return available_backends("cpu")["cpu"] is None

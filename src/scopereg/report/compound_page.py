@@ -11,8 +11,11 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from scopereg.compounding.agreement import REACH_MM as FAR_MM
 from scopereg.compounding.compound import Compounded
-from scopereg.compounding.left_out import HOLDS_MM, REACH_MM, ROUGHLY_MM, LeftOut, LeftOutFrame
+from scopereg.compounding.fitting import FittedFrame
+from scopereg.compounding.joining import Joined
+from scopereg.compounding.left_out import HOLDS_MM, REACH_MM, ROUGHLY_MM, LeftOut
 from scopereg.compounding.totals import BRIDGED, EMPTY
 from scopereg.geometry import Pose
 from scopereg.images import Volume
@@ -41,11 +44,14 @@ def make_page(made: Compounded, record: Mapping[str, Any]) -> Report:
     report.cards(_cards(made))
     if made.left_out is not None and not made.left_out.holds:
         report.alert("The poses", [f"{made.left_out.verdict}."])
+    if doubts := [f"{line}." for line in made.doubts]:
+        report.alert("The sweeps do not belong together as they lie", doubts)
     report.notes(made.notes)
     _add_planes(report, made)
     _add_path(report, made)
     if made.left_out is not None:
         _add_left_out(report, made.left_out, made.sweeps)
+    _add_together(report, made)
     _add_sweeps(report, made)
     facts = {name: told for name, told in record.items() if name not in ("left_out", "notes", "sweeps")}
     report.facts(facts)
@@ -146,10 +152,10 @@ def _stops(sweep: TrackedSweep, left_out: LeftOut | None) -> list[Stop]:
     middle = np.array([float(x) * sweep.spacing_mm[0], float(y) * sweep.spacing_mm[1], 0.0])
     every = max(1, len(sweep) // _STOPS)
     rows = [row for row in range(len(sweep)) if row % every == 0 or row in lights]
-    return [Stop(sweep.pose(row).apply(middle), lights.get(row, "")) for row in rows]
+    return [Stop(sweep.pose(row).apply(middle), lights.get(row, ""), row == rows[0]) for row in rows]
 
 
-def _light(frame: LeftOutFrame) -> str:
+def _light(frame: FittedFrame) -> str:
     if frame.distance_mm <= HOLDS_MM:
         return "green"
     return "amber" if frame.distance_mm <= ROUGHLY_MM else "red"
@@ -193,13 +199,15 @@ def _add_left_out(report: Report, left_out: LeftOut, sweeps: Sequence[TrackedSwe
         if len(sweeps) > 1:
             report.subheading(sweep.name)
         report.chart(trace_chart(curves, [], x_label=f"frame of {sweep.name}", y_label="fits best beside, mm"))
-    _add_examples(report, left_out, sweeps)
+    _add_examples(report, left_out.frames, sweeps)
     _add_table(report, left_out)
 
 
-def _add_examples(report: Report, left_out: LeftOut, sweeps: Sequence[TrackedSweep]) -> None:
+def _add_examples(report: Report, frames: Sequence[FittedFrame], sweeps: Sequence[TrackedSweep]) -> None:
     """The one that fits best farthest away, a usual one, the nearest."""
-    ordered = sorted(left_out.frames, key=lambda frame: -frame.distance_mm)
+    if len(frames) < _SHOWN:
+        return
+    ordered = sorted(frames, key=lambda frame: -frame.distance_mm)
     names = ("farthest", "usual", "nearest")
     chosen = [ordered[round(k * (len(ordered) - 1) / (_SHOWN - 1))] for k in range(_SHOWN)]
     by_name = {sweep.name: sweep for sweep in sweeps}
@@ -232,6 +240,33 @@ def _add_table(report: Report, left_out: LeftOut) -> None:
         for frame in left_out.frames[:_MOST_ROWS]
     ]
     report.table(columns, rows, style="tight")
+
+
+def _add_together(report: Report, made: Compounded) -> None:
+    """Whether several sweeps show the same where they lie, and how they came there."""
+    if made.joined:
+        report.heading(
+            "Joined", "Some frames of each sweep, as one rigid body, were sought in the volume of the first one."
+        )
+        report.table(
+            ["sweep", "", "moved mm", "turned °", "reliable frames", "why not"],
+            [_joined_cells(one) for one in made.joined],
+            style="words",
+        )
+    if made.agreements:
+        report.heading(
+            "Where sweeps meet",
+            "Frames of each sweep but the first, compared with the volume that all other sweeps make: where they lie, "
+            f"and up to {FAR_MM:g} mm beside.",
+        )
+        names, verdicts = zip(*((each.sweep, each.verdict) for each in made.agreements), strict=True)
+        report.table(["sweep", "frames and others"], list(zip(names, verdicts, strict=True)), style="words")
+        _add_examples(report, [frame for each in made.agreements for frame in each.frames], made.sweeps)
+
+
+def _joined_cells(one: Joined) -> list[str]:
+    told = [f"{one.moved_mm:.1f}", f"{one.turned_deg:.1f}", f"{one.reliable} of {one.counted}"]
+    return [one.sweep, "joined" if one.ok else "left out", *(told if one.pose is not None else [""] * 3), one.reason]
 
 
 def _add_sweeps(report: Report, made: Compounded) -> None:

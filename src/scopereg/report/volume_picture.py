@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class Stop(NamedTuple):
 
     place_mm: Array  # (3,), LPS
     light: str = ""
+    begins: bool = False  # whether no line leads here: another path begins
 
 
 def plane_of(frame: Frame, pose: Pose, pixels: Pixels | None = None, colour: str = "var(--ink)") -> Plane:
@@ -106,11 +108,12 @@ class VolumePicture:
 
     def _path(self, path: Sequence[Stop]) -> list[str]:
         places = self._seen(np.array([stop.place_mm for stop in path])) if path else np.empty((0, 2))
-        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        starts = [0, *(row for row, stop in enumerate(path) if stop.begins and row), len(path)]
+        ways = [" ".join(f"{x:.1f},{y:.1f}" for x, y in places[start:stop]) for start, stop in pairwise(starts)]
         look = 'fill="none" stroke-linejoin="round"'
-        back = f'<polyline points="{way}" {look} style="stroke:var(--back)" stroke-width="9" opacity="0.6"/>'
-        line = f'<polyline points="{way}" {look} style="stroke:var(--ink)"/>'
-        return ([back, line] if way else []) + [
+        wide, narrow = 'style="stroke:var(--back)" stroke-width="9" opacity="0.6"', 'style="stroke:var(--ink)"'
+        lines = [f'<polyline points="{way}" {look} {style}/>' for style in (wide, narrow) for way in ways if way]
+        return lines + [
             draw_marker(_MARKERS[stop.light], x, y, 3, LIGHTS[stop.light])
             for stop, (x, y) in zip(path, places, strict=True)
             if stop.light
