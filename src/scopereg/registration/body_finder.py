@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
@@ -153,7 +154,7 @@ class BodyFinder:
     def _worth_of_mirrored(self) -> float:
         """How good the place would be if the frames lay as their mirror image."""
         mirrored = self.body.mirrored()
-        on_ground = BodyOnGround(mirrored, self.ground)
+        on_ground = self.on_ground.of_places(mirrored)
         start = mirrored.fitted([self.body.pose_of(row, self.pose) for row in range(len(self.body))], self.pose)
         return worth_of(on_ground.likeness(on_ground.descend(start, self.weights)), self.ground)
 
@@ -169,8 +170,11 @@ class BodyFinder:
 
     def _find(self) -> None:
         """A first pose: by all frames at once or, where that is not sure, by what each of them tells as well."""
+        begin = time.perf_counter()
         likely = self.find_at_once()
-        if likely and self._score(self.pose) >= _SURE:
+        seconds = None if self.network is None else self.network.search.seconds
+        late = seconds is not None and time.perf_counter() - begin > seconds
+        if likely and (late or self._score(self.pose) >= _SURE):
             return
         self.alone = dict(enumerate(_found_alone(self.locator, self.body, self.start)))
         told = _hypotheses(self.body, list(self.alone.values()), self.start, needed=not likely)

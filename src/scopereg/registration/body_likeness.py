@@ -6,9 +6,10 @@ the chain rule and summed. So the loop of the refinement descends a body as it d
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -121,17 +122,30 @@ class BodyOnGround:
                 torch.stack([getattr(fine[row], what) for row in rows]).to(ground.device, torch.float32)
                 for what in ("tissue", "seen")
             )
-            places = [self._relative(row, fine[row].centre_mm) for row in rows]
-            relative = VoxelPoses(*(torch.stack(part).to(ground.device) for part in zip(*places, strict=True)))
             comparisons = tuple(ground.prepared.compare(images, seen))
             read = None if ground.fine is None else ground.fine.read(images * (seen > 0))
-            self._parts.append(_Part(rows, comparisons, relative, lever_voxels(*shape), read))
+            self._parts.append(_Part(rows, comparisons, self._places_of(rows), lever_voxels(*shape), read))
+        self.lever = self._lever()
+
+    def of_places(self, body: Body) -> BodyOnGround:
+        """The same frames elsewhere beside one another: they are not read again."""
+        same = copy.copy(self)
+        same.body = body
+        same._parts = [replace(part, relative=same._places_of(part.rows)) for part in self._parts]
+        same.lever = same._lever()
+        return same
+
+    def _places_of(self, rows: Sequence[int]) -> VoxelPoses:
+        places = [self._relative(row, self._frames[row].centre_mm) for row in rows]
+        return VoxelPoses(*(torch.stack(part).to(self.ground.device) for part in zip(*places, strict=True)))
+
+    def _lever(self) -> float:
         squared = [
             part.lever**2 + float(part.relative.translation[number].square().sum())
             for part in self._parts
             for number in range(len(part.rows))
         ]
-        self.lever = math.sqrt(sum(squared) / len(squared))
+        return math.sqrt(sum(squared) / len(squared))
 
     def _relative(self, row: int, middle_mm: np.ndarray) -> tuple[Tensor, Tensor]:
         pose = self.body.image_to_body[row]
