@@ -10,7 +10,6 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,23 +18,13 @@ from torch import Tensor
 
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.geometry.steps import lever_voxels
-from scopereg.images import Volume, pose_from_voxels
+from scopereg.images import pose_from_voxels
 from scopereg.networks.anywhere import FarFrame, alike
 from scopereg.networks.fine import FineFrame, FineVolume
 from scopereg.registration.body import BODY, Body
-from scopereg.registration.fine import PreparedFine
-from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Normal, PreparedLikeness
+from scopereg.registration.body_ground import Ground as Ground
+from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Normal
 from scopereg.registration.refine import descend
-
-
-class Ground(NamedTuple):
-    """What a body is compared with: an isotropic volume as a likeness prepared it."""
-
-    volume: Volume
-    prepared: PreparedLikeness
-    trust: float  # in a start: one over the variance of its errors in voxels
-    device: torch.device
-    fine: PreparedFine | None = None  # where its features are what is compared
 
 
 @dataclass(frozen=True)
