@@ -212,7 +212,7 @@ def measured(locator: Locator, body: PlacedBody, asked: PlacedBody, poses: Poses
         else:
             found = locator.locate_together(asked.frames, poses, asked.start)
             told |= {"cpu_s": number(time.process_time() - begin), "wall_s": number(time.perf_counter() - wall)}
-            told |= of_body(body, with_hints(locator, asked.frames, poses, found, asked.start))
+            told |= of_body(body, with_hints(locator, found, asked.start))
     except ScopeRegError as error:
         told |= {"ok": "no", "reason": f"error: {error.what}"}
     if body.start is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from scopereg.geometry import Pose, VoxelPoses, compose_poses, rotation_from_euler_deg
+from scopereg.images import Volume
 from scopereg.networks.anywhere import alike
 from scopereg.registration.body import BODY, Body
-from scopereg.registration.body_finder import ground_of
+from scopereg.registration.body_ground import ground_of
 from scopereg.registration.body_likeness import BodyOnGround
 from scopereg.registration.body_looks import looks_from
 from scopereg.registration.body_search import likely_poses, spread_rows
@@ -18,6 +20,7 @@ from scopereg.registration.locator import Locator
 from scopereg.registration.model import Registrar
 from scopereg.registration.network import network_of
 from scopereg.registration.result import Result
+from scopereg.registration.result import apart_mm as frame_apart_mm
 from scopereg.registration.settings import SearchSettings
 
 Case = Any  # of conftest.py
@@ -37,7 +40,7 @@ def body(case: Case) -> Body:
 
 @pytest.fixture(scope="module")
 def on_ground(located: Locator, body: Body) -> BodyOnGround:
-    return BodyOnGround(body, ground_of(located, located.prepared, network_of(located.prepared), body))
+    return BodyOnGround(body, ground_of(located.volume, located.prepared, network_of(located.prepared), body))
 
 
 def apart_mm(body: Body, one: Pose, other: Pose) -> float:
@@ -52,6 +55,19 @@ def test_the_best_place_is_near_the_truth_with_a_start_and_without(
     found = likely_poses(on_ground, start, SearchSettings())
     before = apart_mm(body, start or found[-1], TRUTH)
     assert apart_mm(body, found[0], TRUTH) < min(5.0, before)
+
+
+def test_a_body_turned_far_against_the_axes_of_its_volume_is_found_from_a_start(case: Case, narrow: Registrar) -> None:
+    """Features know frames that lie along the axes: the volume is seen along the start."""
+    turned = Volume(case.volume.array.permute(2, 0, 1).contiguous(), case.volume.spacing_mm)
+    axes = np.array([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]])  # of the volume's x, y, z in the turned one's
+    to_turned = axes @ case.volume.direction.T
+    shift = turned.centre_mm - to_turned @ case.volume.centre_mm
+    truth = [Pose(to_turned @ pose.rotation, to_turned @ pose.translation_mm + shift) for pose in case.truth]
+    off = Pose.from_euler_deg((6, -7, 5), (4, -3, 3), "Volume", "Volume")
+    found = Locator(turned, narrow, refine=True).locate_together(case.frames, truth, off)
+    rows = zip(case.frames, found.frames, truth, strict=True)
+    assert max(frame_apart_mm(frame, result.pose, true) for frame, result, true in rows) < 0.5
 
 
 def test_places_are_compared_as_each_frame_is_by_itself(on_ground: BodyOnGround) -> None:

@@ -107,7 +107,7 @@ def test_a_mirror_image_of_the_body_is_no_green_light_and_is_named(case: Case, l
     found = located.locate_together(case.frames, mirrored.image_to_body)
     assert found.ok is False
     assert not any(one.ok for one in found.frames)
-    hinted = with_hints(located, case.frames, mirrored.image_to_body, found)
+    hinted = with_hints(located, found)
     assert hinted.whole.hints == (MIRRORED,)
 
 
@@ -195,6 +195,12 @@ def test_places_in_metres_are_refused(case: Case) -> None:
     centred = [replace(frame, origin_mm=None) for frame in case.frames]
     with pytest.raises(ScopeRegError, match="these look like metres"):
         Body.of(centred, metres).check_room(case.volume)
+
+
+def test_a_wide_search_takes_no_start(case: Case, narrow: Registrar) -> None:
+    wide = Locator(case.volume, narrow, wide=True)
+    with pytest.raises(ScopeRegError, match="looks all over the volume"):
+        wide.locate_together(case.frames, in_body(case), ELSEWHERE.inverse())
 
 
 def test_frames_without_any_content_are_refused(case: Case, located: Locator) -> None:

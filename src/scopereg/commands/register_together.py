@@ -39,7 +39,7 @@ def run_together(
     console.print(f"volume  {image_line(locator.volume)}")
     print_notes(console, [*notes, *placed.notes])
     together = locator.locate_together(placed.frames, placed.image_to_world, start)
-    together = with_hints(locator, placed.frames, placed.image_to_world, together, start)
+    together = with_hints(locator, together, start)
     forget(placed.tasks, job)
     write_inputs(job.folder, job.reading, {task.shown: task.path for task in placed.tasks})
     rows, body = write_together(placed, together, job)

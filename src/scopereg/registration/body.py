@@ -86,6 +86,11 @@ class Body:
         return centre
 
     @property
+    def middle_row(self) -> int:
+        """The frame that lies nearest to the centre."""
+        return int(np.linalg.norm(self._middles_mm - self.centre_mm, axis=1).argmin())
+
+    @property
     def _middles_mm(self) -> Array:
         rows = zip(self.frames, self.image_to_body, strict=True)
         return np.stack([pose.apply(frame.centre_mm) for frame, pose in rows])

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from scopereg.geometry import Pose
-from scopereg.images import Frame
 from scopereg.progress import timed
 from scopereg.registration.body import BODY, Body
 from scopereg.registration.body_finder import BodyFinder, worth_of
-from scopereg.registration.body_likeness import BodyOnGround
 from scopereg.registration.body_readings import MIRRORED, better_readings
 from scopereg.registration.diagnosis import Alternative, diagnose
 from scopereg.registration.locator import Locator
@@ -32,17 +29,15 @@ _AGREEING = 0.6  # share of frames whose pixels are off to the same side
 _SINGLE = 2  # frames that are looked at by themselves
 
 
-def with_hints(
-    locator: Locator, frames: Sequence[Frame], image_to_body: Sequence[Any], found: Together, start: Pose | None = None
-) -> Together:
-    """What `locate_together` found of the same frames, with what is wrong, as far as that is clear."""
-    hints = diagnose_together(locator, Body.of(frames, image_to_body), found, start)
-    return replace(found, whole=replace(found.whole, hints=hints))
+def with_hints(locator: Locator, found: Together, start: Pose | None = None) -> Together:
+    """What `locate_together` found, with what is wrong, as far as that is clear."""
+    return replace(found, whole=replace(found.whole, hints=diagnose_together(locator, found, start)))
 
 
 @watched()
-def diagnose_together(locator: Locator, body: Body, found: Together, start: Pose | None = None) -> tuple[str, ...]:
+def diagnose_together(locator: Locator, found: Together, start: Pose | None = None) -> tuple[str, ...]:
     """What is wrong, in words. Of a body that is ok, whether its places may be read still better."""
+    body = Body.of([one.frame for one in found.frames if one.frame is not None], found.image_to_body)
     usable = [row for row, pose in enumerate(found.freed) if pose is not None]
     ready = body.subset(usable)
     ready = Body(tuple(frame.for_registration() for frame in ready.frames), ready.image_to_body)
@@ -67,7 +62,7 @@ def _of_places(finder: BodyFinder, found: Together, usable: Sequence[int]) -> It
         read = Body(finder.body.frames, tuple(reading.image_to_body))
         part = read.subset(sorted(told))
         start = part.fitted([told[row] for row in sorted(told)], found.pose)
-        on_ground = BodyOnGround(read, finder.ground)
+        on_ground = finder.on_ground.of_places(read)
         there = on_ground.descend(start, torch.ones(len(read)))
         if worth_of(on_ground.likeness(there), finder.ground) > alike + _CLEARLY:
             yield reading.words

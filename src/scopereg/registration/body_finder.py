@@ -11,27 +11,25 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
 
-from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.registration.body import BODY, Body
-from scopereg.registration.body_likeness import BodyOnGround, Ground
+from scopereg.registration.body_ground import Ground, ground_along, ground_of, turned_deg
+from scopereg.registration.body_likeness import BodyOnGround
 from scopereg.registration.body_looks import looks_from
 from scopereg.registration.body_search import likely_poses, spread_rows
 from scopereg.registration.fallback import PreparedFallback
-from scopereg.registration.grey import WIDE, Grey
-from scopereg.registration.learned import LearnedVolume
-from scopereg.registration.network import PreparedNetwork, network_of
+from scopereg.registration.network import network_of
 from scopereg.registration.prepared import Found, Prepared
 from scopereg.registration.refine import PreparedRefinement
 from scopereg.registration.result import Result, apart_mm
-from scopereg.registration.working_grid import isotropic
 
 if TYPE_CHECKING:
     from scopereg.registration.locator import Locator
@@ -46,6 +44,7 @@ _LOOKS = 2  # times that the network looks again from where all frames lie toget
 _SETTLED_VOXELS = 0.3  # motion of the body by a look after which there is no other
 _ANY_PLACE = 0.6  # likeness of learned features at any place; of grey values there is none
 _SURE = 0.15  # likeness above that, of a place that need not be sought by each frame itself
+_TURNED_DEG, _FAR_TURNED_DEG = 6.0, 40.0  # of a start: from there on it is worth a look along it; and needs one
 _LEFT_OUT = 0.4  # of the others' likeness above that, below which a frame does not count
 
 
@@ -87,10 +86,13 @@ class BodyFinder:
         self.locator, self.body, self.start = locator, body, start
         self.prepared = without_fallback(locator.prepared)
         self.network = network_of(self.prepared)
-        self.ground = ground_of(locator, self.prepared, self.network, body)
-        self.on_ground = BodyOnGround(body, self.ground)
-        few = spread_rows(len(body), _SCOUTS)
-        self.scouts = self.on_ground if len(few) == len(body) else BodyOnGround(body.subset(few), self.ground)
+        self._stand_on(ground_of(locator.volume, self.prepared, self.network, body))
+        self.turned_deg = 0.0  # of the start, against the axes of the volume
+        if start is not None and self.on_ground.tells_places:
+            assert self.network is not None
+            self.turned_deg = turned_deg(self.network, body, start)
+            if self.turned_deg > _FAR_TURNED_DEG:
+                self._turn_ground(start)
         self.weights = torch.ones(len(body))
         self.alone: dict[int, Found] = {}  # what each frame tells by itself
         self.looks: dict[int, Result] = {}  # what the network found from where the body is, by frame
@@ -103,6 +105,22 @@ class BodyFinder:
     @property
     def spacing_mm(self) -> float:
         return self.ground.volume.isotropic_spacing_mm
+
+    def _stand_on(self, ground: Ground) -> None:
+        """What the body is compared with; hypotheses by some of its frames."""
+        self.ground = ground
+        self.on_ground = BodyOnGround(self.body, ground)
+        few = spread_rows(len(self.body), _SCOUTS)
+        all_of_them = len(few) == len(self.body)
+        self.scouts = self.on_ground if all_of_them else BodyOnGround(self.body.subset(few), ground)
+
+    def _turn_ground(self, start: Pose) -> bool:
+        """The volume seen along the body; whether there is anything of it."""
+        assert self.network is not None
+        along = ground_along(self.network, self.body, start)
+        if along is not None:
+            self._stand_on(along)
+        return along is not None
 
     def run(self) -> None:
         self._find()
@@ -153,7 +171,7 @@ class BodyFinder:
     def _worth_of_mirrored(self) -> float:
         """How good the place would be if the frames lay as their mirror image."""
         mirrored = self.body.mirrored()
-        on_ground = BodyOnGround(mirrored, self.ground)
+        on_ground = self.on_ground.of_places(mirrored)
         start = mirrored.fitted([self.body.pose_of(row, self.pose) for row in range(len(self.body))], self.pose)
         return worth_of(on_ground.likeness(on_ground.descend(start, self.weights)), self.ground)
 
@@ -169,12 +187,31 @@ class BodyFinder:
 
     def _find(self) -> None:
         """A first pose: by all frames at once or, where that is not sure, by what each of them tells as well."""
+        begin = time.perf_counter()
         likely = self.find_at_once()
-        if likely and self._score(self.pose) >= _SURE:
+        seconds = None if self.network is None else self.network.search.seconds
+
+        def done() -> bool:
+            late = seconds is not None and time.perf_counter() - begin > seconds
+            return bool(likely) and (late or self.worth >= _SURE)
+
+        if not done() and likely and self.start is not None and _TURNED_DEG < self.turned_deg <= _FAR_TURNED_DEG:
+            likely = self._along_start(likely)
+        if done():
             return
         self.alone = dict(enumerate(_found_alone(self.locator, self.body, self.start)))
         told = _hypotheses(self.body, list(self.alone.values()), self.start, needed=not likely)
         self.pose, *_ = self._best_of([*likely, *told])
+
+    def _along_start(self, before: list[Pose]) -> list[Pose]:
+        """Likely poses where the volume is seen along the start, if the best of these is better."""
+        assert self.start is not None
+        pose, worth, rivals, ground = self.pose, self.worth, self.rivals, self.ground
+        if self._turn_ground(self.start) and (likely := self.find_at_once()) and self.worth > worth:
+            return likely
+        self._stand_on(ground)
+        self.pose, self.worth, self.rivals = pose, worth, rivals
+        return before
 
     def apart_mm(self, one: Pose, other: Pose) -> float:
         """Mean distance of the frames under two poses of the body."""
@@ -246,20 +283,3 @@ def _above_any(likeness: torch.Tensor, ground: Ground) -> torch.Tensor:
 def worth_of(likeness: torch.Tensor, ground: Ground) -> float:
     """How good a place of the body is."""
     return float(_above_any(likeness, ground).mean())
-
-
-def ground_of(locator: Locator, prepared: Prepared, network: PreparedNetwork | None, body: Body) -> Ground:
-    """The learned features of the network's fine stage; else grey values, as a refinement prepared them or anew."""
-    largest = max(body.frames, key=lambda frame: math.prod(frame.extent_mm))
-    if network is not None and network.model.fine is not None:
-        ready = network.volume_for(largest)
-        fine = ready.fine
-        assert fine is not None
-        return Ground(ready.volume, LearnedVolume(fine.stage, fine.encoded, fine.section), 0.0, fine.device, fine)
-    if isinstance(prepared, PreparedRefinement):
-        refiner = prepared.refiner
-        return Ground(prepared.volume, refiner.prepared, refiner.trust, refiner.device)
-    device = resolve_device("cpu")
-    volume, _ = isotropic(locator.volume.for_registration())
-    grey = Grey(WIDE)
-    return Ground(volume, grey.prepare(volume.array.to(device), volume.known), 1 / grey.spread**2, device)

@@ -6,10 +6,10 @@ the chain rule and summed. So the loop of the refinement descends a body as it d
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,23 +18,13 @@ from torch import Tensor
 
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.geometry.steps import lever_voxels
-from scopereg.images import Volume, pose_from_voxels
+from scopereg.images import pose_from_voxels
 from scopereg.networks.anywhere import FarFrame, alike
 from scopereg.networks.fine import FineFrame, FineVolume
 from scopereg.registration.body import BODY, Body
-from scopereg.registration.fine import PreparedFine
-from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Normal, PreparedLikeness
+from scopereg.registration.body_ground import Ground as Ground
+from scopereg.registration.likeness import NOTHING_SHARED, Comparison, Normal
 from scopereg.registration.refine import descend
-
-
-class Ground(NamedTuple):
-    """What a body is compared with: an isotropic volume as a likeness prepared it."""
-
-    volume: Volume
-    prepared: PreparedLikeness
-    trust: float  # in a start: one over the variance of its errors in voxels
-    device: torch.device
-    fine: PreparedFine | None = None  # where its features are what is compared
 
 
 @dataclass(frozen=True)
@@ -121,17 +111,30 @@ class BodyOnGround:
                 torch.stack([getattr(fine[row], what) for row in rows]).to(ground.device, torch.float32)
                 for what in ("tissue", "seen")
             )
-            places = [self._relative(row, fine[row].centre_mm) for row in rows]
-            relative = VoxelPoses(*(torch.stack(part).to(ground.device) for part in zip(*places, strict=True)))
             comparisons = tuple(ground.prepared.compare(images, seen))
             read = None if ground.fine is None else ground.fine.read(images * (seen > 0))
-            self._parts.append(_Part(rows, comparisons, relative, lever_voxels(*shape), read))
+            self._parts.append(_Part(rows, comparisons, self._places_of(rows), lever_voxels(*shape), read))
+        self.lever = self._lever()
+
+    def of_places(self, body: Body) -> BodyOnGround:
+        """The same frames elsewhere beside one another: they are not read again."""
+        same = copy.copy(self)
+        same.body = body
+        same._parts = [replace(part, relative=same._places_of(part.rows)) for part in self._parts]
+        same.lever = same._lever()
+        return same
+
+    def _places_of(self, rows: Sequence[int]) -> VoxelPoses:
+        places = [self._relative(row, self._frames[row].centre_mm) for row in rows]
+        return VoxelPoses(*(torch.stack(part).to(self.ground.device) for part in zip(*places, strict=True)))
+
+    def _lever(self) -> float:
         squared = [
             part.lever**2 + float(part.relative.translation[number].square().sum())
             for part in self._parts
             for number in range(len(part.rows))
         ]
-        self.lever = math.sqrt(sum(squared) / len(squared))
+        return math.sqrt(sum(squared) / len(squared))
 
     def _relative(self, row: int, middle_mm: np.ndarray) -> tuple[Tensor, Tensor]:
         pose = self.body.image_to_body[row]

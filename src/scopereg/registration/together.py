@@ -16,8 +16,9 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, check_content
 from scopereg.progress import timed
 from scopereg.registration.body import Body
-from scopereg.registration.body_finder import BodyFinder
+from scopereg.registration.body_finder import BodyFinder, without_fallback
 from scopereg.registration.body_verdict import Judge, judge_frame, judge_whole, no_better_than, with_features
+from scopereg.registration.network import network_of
 from scopereg.registration.prepared import Found
 from scopereg.registration.result import Result, apart_mm
 
@@ -35,6 +36,7 @@ class Together:
     apart_mm: tuple[float, ...]  # from there to where the body has it; NaN where it was not found by itself
     freed: tuple[Pose | None, ...]  # where each goes by itself from where the body has it; None for an empty one
     counts: tuple[bool, ...]  # whether a frame had a part in the pose
+    image_to_body: tuple[Pose, ...]  # where each lies in the body, as it was told
 
     @property
     def pose(self) -> Pose:
@@ -60,6 +62,9 @@ def locate_together(locator: Locator, body: Body, start: Pose | None) -> Togethe
     """Frames of a body in the volume of a locator; around `start` (`BodyToVolume`), or wherever its method looks."""
     begin = time.perf_counter()
     body.check_room(locator.volume)
+    network = network_of(without_fallback(locator.prepared))
+    if start is not None and network is not None and network.wide:
+        raise ScopeRegError("it looks all over the volume", where="wide=", fix="leave out wide=, or the start")
     unusable = {row: error for row, frame in enumerate(body.frames) if (error := _without_content(frame)) is not None}
     usable = [row for row in range(len(body)) if row not in unusable]
     if len(usable) < 2:
@@ -112,7 +117,7 @@ def _finished(body: Body, usable: Sequence[int], alone: Sequence[Found], finder:
     ]
     freed = [finder.freed[place[row]] if row in place else None for row in range(len(body))]
     counts = [row in place and finder.counts[place[row]] for row in range(len(body))]
-    return Together(whole, tuple(told), tuple(alone), tuple(apart), tuple(freed), tuple(counts))
+    return Together(whole, tuple(told), tuple(alone), tuple(apart), tuple(freed), tuple(counts), body.image_to_body)
 
 
 def _frames_of(finder: BodyFinder, judge: Judge | None) -> Iterator[Result]:

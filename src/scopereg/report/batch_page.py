@@ -46,7 +46,7 @@ def make_page(
         "stand beside it. "
         "Not for clinical use.",
     )
-    report.cards(_cards(rows, found))
+    report.cards(_cards(rows, found, together))
     report.notes(notes)
     if together is not None:
         _add_together(report, together, found)
@@ -65,27 +65,29 @@ def make_page(
 def _add_together(report: Report, together: Together, found: Sequence[Row]) -> None:
     """The pose of the body, what is wrong with it, and how far each frame would go from where the body has it."""
     report.heading("Together", f"{together.pose}. {together.whole.verdict}.")
-    rows = zip(found, together.apart_mm, together.freed_mm, together.counts, strict=True)
+    rows = zip(found, together.freed_mm, together.counts, strict=True)
     cells = [
-        [row.task.shown, str(row.task.index), _one_digit(apart), _one_digit(freed), "" if counts else "left out"]
-        for row, apart, freed, counts in rows
+        [row.task.shown, str(row.task.index), _one_digit(freed), "" if counts else "left out", row.found.verdict]
+        for row, freed, counts in rows
     ]
-    columns = ["file", "frame", "mm from where it was found by itself", "mm that it goes by itself from there", ""]
-    report.table(columns, cells, style="tight")
+    report.table(["file", "frame", "mm that it goes by itself", "", "verdict"], cells, style="words")
 
 
 def _one_digit(value_mm: float) -> str:
     return "" if math.isnan(value_mm) else f"{value_mm:.1f}"
 
 
-def _cards(rows: Sequence[Row], found: Sequence[Row]) -> dict[str, str]:
+def _cards(rows: Sequence[Row], found: Sequence[Row], together: Together | None) -> dict[str, str]:
     tally = Tally.of(rows)
     cards = {"may be relied on": f"{tally.ok} of {tally.frames}"}
     others = {"refused": tally.refused, "not judged": tally.silent, "failed": tally.failed}
     cards |= {name: str(count) for name, count in others.items() if count}
     if found:
         cards["median similarity"] = f"{median(row.found.similarity for row in found):.3f}"
-        cards["median time per frame"] = f"{median(row.found.time_ms for row in found):.0f} ms"
+        if together is None:
+            cards["median time per frame"] = f"{median(row.found.time_ms for row in found):.0f} ms"
+        else:
+            cards["time of all frames"] = f"{together.whole.time_ms / 1e3:.1f} s"
     return cards
 
 
