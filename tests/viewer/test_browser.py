@@ -90,6 +90,7 @@ def test_a_frame_with_an_error_is_red_and_says_why(tab: Tab, tmp_path: Path) -> 
         tab.open(served.web.url)
         assert tab.text("verdict-word") == "Not found"
         assert tab.text("verdict-reason") == "the frame is all black"
+        assert tab.text("verdict-method") == f"by {served.state()['method']}" != "by "  # who sought it
         assert tab.ask("document.querySelector('#verdict').dataset.light") == "red"
         assert tab.page.is_visible("#comparison .none")
         assert int(tab.page.inner_text("[data-figure=errors]")) > 0

@@ -1,10 +1,12 @@
-// The way of the probe through the volume: where the middle of the upper edge of the frame lay, result after result.
+// The way of the probe through the volume: where the middle of the upper edge of the frame lay, result after result, and
+// a needle from there to the middle of the frame, since a probe may turn where it stands.
 
 import { apply, multiply } from "./matrix.js";
 import { INKS } from "./theme.js";
 
 const DASHES = { green: [], amber: [7, 4], red: [2, 4], none: [1, 5] }; // for those who see no colours
 const AHEAD = 0.4; // how strongly what is yet to come is drawn
+const NEEDLE = 0.55; // how strongly needles are drawn
 const DOT_PX = 7; // between two results of one light, from which each has a dot
 
 export class Path {
@@ -20,12 +22,17 @@ export class Path {
 
   // In LPS mm, for frames as large as the one that is shown; null for results in another volume.
   places(update) {
-    const { columns, frame, result } = update;
-    const key = `${columns} ${frame.pixel_to_image} ${this.groups[result]}`;
+    return this.lines(update).map((line) => line && line[0]);
+  }
+
+  // Of each frame, from the middle of its upper edge to its own middle.
+  lines(update) {
+    const { columns, rows, frame, result } = update;
+    const key = `${columns} ${rows} ${frame.pixel_to_image} ${this.groups[result]}`;
     if (this.key !== key) {
-      const pixel = [(columns - 1) / 2, -0.5, 0];
-      const place = (matrix) => apply(multiply(matrix, frame.pixel_to_image), pixel);
-      this.known = this.matrices.map((matrix, k) => (this.groups[k] === this.groups[result] ? place(matrix) : null));
+      const ends = [-0.5, (rows - 1) / 2].map((row) => [(columns - 1) / 2, row, 0]);
+      const line = (matrix) => ends.map((pixel) => apply(multiply(matrix, frame.pixel_to_image), pixel));
+      this.known = this.matrices.map((matrix, k) => (this.groups[k] === this.groups[result] ? line(matrix) : null));
       this.key = key;
     }
     return this.known;
@@ -33,9 +40,11 @@ export class Path {
 
   // `place` takes LPS mm to the screen, or to nothing where that is behind the eye.
   draw(context, place, update) {
-    const points = this.places(update).map((point) => point && place(point));
+    const lines = this.lines(update).map((line) => line && line.map(place));
+    const points = lines.map((line) => line && line[0]);
     context.save();
     [context.lineCap, context.lineJoin] = ["round", "round"];
+    this.drawNeedles(context, lines, update.result);
     for (const run of this.runs(points, update.result)) this.drawRun(context, points, run);
     this.drawDots(context, points, update.result);
     const here = points[update.result];
@@ -66,6 +75,22 @@ export class Path {
       context.stroke(line);
     }
     context.setLineDash([]);
+  }
+
+  drawNeedles(context, lines, current) {
+    let last = null;
+    context.lineWidth = 1.2;
+    lines.forEach((line, k) => {
+      if (!line || !line[0] || !line[1]) return;
+      if (last && line.every((end, at) => Math.hypot(end.x - last[at].x, end.y - last[at].y) < DOT_PX)) return;
+      last = line;
+      context.globalAlpha = NEEDLE * (k > current ? AHEAD : 1);
+      context.strokeStyle = INKS[this.lights[k]];
+      context.beginPath();
+      context.moveTo(line[0].x, line[0].y);
+      context.lineTo(line[1].x, line[1].y);
+      context.stroke();
+    });
   }
 
   drawDots(context, points, current) {
