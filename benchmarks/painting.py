@@ -204,5 +204,6 @@ PAINTERS: dict[str, Callable[[Screen, Random], Screen]] = {
     "elastography 30%": lambda picture, random: strain(picture, 0.3, random),
     "colour marks": annotated,
     "text in the picture": lettered,
+    "needle": needle,
     "screen around it": screen_of,
 }

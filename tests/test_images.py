@@ -226,6 +226,26 @@ def test_masks_go_with_flips_and_cuts() -> None:
         frame.cut(10, 5, 51, 25)
 
 
+def test_thin_gaps_are_filled_for_a_network_and_wide_ones_are_black() -> None:
+    """From what counts around them: a network takes black for what no probe saw."""
+    y, x = np.mgrid[:96, :128]
+    array = 0.2 + 0.004 * x + 0.001 * y
+    mask = np.ones(array.shape, bool)
+    mask[20:22, 10:110] = False  # thin
+    mask[40:80, 30:90] = False  # wide
+    hidden = np.where(mask, array, 1.0)
+    frame = Frame(hidden, 0.5, mask=mask)
+    ready = frame.for_network()
+    np.testing.assert_allclose(ready.numpy()[20:22, 20:100], array[20:22, 20:100], atol=0.02)
+    assert bool(ready.mask[20:22, 10:110].all())
+    assert not ready.array[45:75, 35:85].any()
+    assert not ready.mask[45:75, 35:85].any()
+    assert torch.equal(ready.array[torch.from_numpy(mask)], frame.array[torch.from_numpy(mask)])
+    assert not frame.for_registration().array[20:22, 10:110].any()  # to a likeness it is a gap
+    plain = Frame(array, 0.5)
+    assert torch.equal(plain.for_network().array, plain.array)
+
+
 def masked_volume(hidden: float) -> Volume:
     """A ramp with a box of one value in it that does not count."""
     z, y, x = np.mgrid[:10, :16, :20]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scopereg.errors import ScopeRegError
@@ -20,6 +21,7 @@ from scopereg.image_fields import as_labels, as_mask, as_numbers, as_sizes, as_t
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
 _SAME = 1e-6  # relative difference of two spacings that are one
+_THIN = 0.015  # of the longer side: half of the width of a gap that is thin
 _DARK, _BRIGHT = 0.01, 0.99  # quantiles that become 0 and 1 in images of another range
 _EMPTY = {
     "Frame": "look at it: it may be another frame of a cine, another ultrasound region, or a blank export",
@@ -269,6 +271,22 @@ class Frame(_Image):
         field = field_of_view(self.array)
         return float((field & ~self.mask).sum() / field.sum().clamp_min(1))
 
+    def for_network(self) -> Frame:
+        """As for registration, with thin gaps filled from around them, which count then.
+
+        To a network black is what no probe saw, which letters and needles are not.
+        """
+        ready = self.for_registration()
+        if ready.mask is None:
+            return ready
+        gaps, radius = field_of_view(ready.array) & ~ready.mask, max(round(_THIN * max(self.shape)), 1)
+        thin = gaps & ~_opened(gaps, radius)
+        both = torch.stack([ready.array, ready.mask.to(ready.array.dtype)])[:, None]
+        total, share = F.avg_pool2d(both, 4 * radius + 1, 1, 2 * radius)[:, 0]
+        thin &= share > 0
+        array = torch.where(thin, total / share.clamp_min(1e-6), ready.array)
+        return replace(ready, array=array, mask=ready.mask | thin)
+
     def flipped(self, axis: int) -> Frame:
         """Mirrored in place: left to right along axis 0 (x), top to bottom along axis 1 (y)."""
         return self._changed(lambda values: values.flip(1 - axis))
@@ -368,6 +386,12 @@ def field_of_view(array: Tensor) -> Tensor:
         return before & after
 
     return spanned(-1) & spanned(-2)
+
+
+def _opened(bits: Tensor, radius: int) -> Tensor:
+    """What is left of true pixels (H, W) where they are wider than a square."""
+    missing = F.max_pool2d((~bits).float()[None], 2 * radius + 1, 1, radius)
+    return F.max_pool2d(1 - missing, 2 * radius + 1, 1, radius)[0] > 0
 
 
 def largest_section(mask: Tensor, spacing_mm: Sequence[float] = (1.0, 1.0, 1.0)) -> float:

@@ -19,8 +19,10 @@ from scopereg.errors import ScopeRegError
 from scopereg.images import field_of_view
 from scopereg.io.components import components
 from scopereg.io.grey import brightness, grey_values
+from scopereg.io.letters import text
+from scopereg.io.morphology import Bits, Bytes, closed, grown, opened, spanned
+from scopereg.io.needles import needles
 
-Bits = npt.NDArray[np.bool_]
 Grey = npt.NDArray[np.float32]  # 0 to 1
 
 _COLOURED = 0.15  # between the largest and the smallest of red, green and blue: more than JPEG and analogue video add
@@ -35,9 +37,6 @@ _GAP = 0.01  # of the longer side: parts of a picture nearer than that are one
 _ISLAND, _DRAWN = 0.03, 0.3  # largest share of the picture's area: of anything beside it, of what is surely drawn
 _BAR, _BAR_FILLED, _BAR_LONG = 0.1, 0.85, 3.0  # of a bar: that share, how much of its box it fills, length to width
 _HARD = 0.3  # mean step from pixel to pixel, over the spread of grey values, of what is drawn; tissue is softer
-_PEAK = 0.97  # brightness of letters
-_SHARP = 0.45  # brightness around them
-_LETTER = 0.06  # of the height of the picture, largest height of a letter
 _THIN = 5  # pixels: widest stroke of a letter
 _STILL, _MOVES = 4 / 255, 0.03  # change of brightness over a cine: of what is drawn, and of tissue
 STILL_FRAMES = 8  # of a cine, compared to find what stands still
@@ -72,6 +71,9 @@ def picture_of(pixels: npt.NDArray[Any], where: str, *, colours: bool = False, s
         notes = (_TINTED,) if _is_tinted(shades) else ()
     if pixels.dtype == np.uint8:
         found.append(("text, scales or marks", burnt_in(grey)))
+        drawn = np.logical_or.reduce([bits for _, bits in found])
+        beside = grown(drawn, max(4, round(_CLOSED * max(grey.shape)))) if drawn.any() else drawn
+        found.append(("what looks like a needle", needles(np.where(beside, np.uint8(0), _bytes(grey)))))
         if still is not None:
             found.append(("marks that stand still", still))
     return _masked(grey, [(name, bits) for name, bits in found if bits.any()], notes)
@@ -110,8 +112,7 @@ def coloured(colours: npt.NDArray[np.float32]) -> Bits:
     if int(strong.sum()) < _LEAST_PIXELS:
         return none
     longer = max(strong.shape)
-    closed = _closed(strong, max(2, round(_CLOSED * longer)))
-    return _grown(closed, max(2, round(_GROWN * longer)))
+    return grown(closed(strong, max(2, round(_CLOSED * longer))), max(2, round(_GROWN * longer)))
 
 
 def _is_tinted(colours: npt.NDArray[np.float32]) -> bool:
@@ -145,9 +146,13 @@ def _bin(light: Grey) -> npt.NDArray[np.int64]:
     return np.clip((light * _TINT_BINS).astype(np.int64), 0, _TINT_BINS - 1)
 
 
+def _bytes(grey: Grey) -> Bytes:
+    return np.rint(255 * grey).astype(np.uint8)
+
+
 def burnt_in(grey: Grey) -> Bits:
     """What is drawn into a grey picture (H, W) in [0, 1]: what stands beside it on black ground, and lines of text."""
-    return _beside(grey) | _text(grey)
+    return _beside(grey) | text(_bytes(grey))
 
 
 def _beside(grey: Grey) -> Bits:
@@ -155,7 +160,7 @@ def _beside(grey: Grey) -> Bits:
     none = np.zeros(grey.shape, bool)
     for level in (_LIT, 3 * _LIT):  # noise of analogue video lies on the ground
         lit = grey > level
-        labels, parts = components(_closed(lit, max(1, round(_GAP * max(grey.shape) / 2))))
+        labels, parts = components(closed(lit, max(1, round(_GAP * max(grey.shape) / 2))))
         if len(parts) <= _MANY:
             break
     if not 2 <= len(parts) <= _MANY:
@@ -164,7 +169,7 @@ def _beside(grey: Grey) -> Bits:
     main = labels == largest + 1
     if parts[largest].area < 0.2 * lit.sum():  # no picture that anything could stand beside
         return none
-    reach, hard = _hull(main), max(_HARD, 2 * _hardness(grey, main))
+    reach, hard = spanned(main), max(_HARD, 2 * _hardness(grey, main))
     for row, part in enumerate(parts):
         own = labels == row + 1
         share = part.area / parts[largest].area
@@ -172,7 +177,7 @@ def _beside(grey: Grey) -> Bits:
         drawn = share <= _ISLAND or bar or (share <= _DRAWN and _hardness(grey, own) >= hard)
         if row != largest and part.area >= _LEAST_PIXELS and drawn and not (own & reach).any():
             none |= own
-    return _grown(none, 1) & ~main if none.any() else none
+    return grown(none, 1) & ~main if none.any() else none
 
 
 def _hardness(grey: Grey, part: Bits) -> float:
@@ -180,58 +185,6 @@ def _hardness(grey: Grey, part: Bits) -> float:
     values = grey[part]
     steps = np.abs(np.diff(grey, axis=1))[part[:, 1:] & part[:, :-1]]
     return float(steps.mean() / max(float(values.std()), 1 / 255)) if len(steps) else 0.0
-
-
-def _hull(lit: Bits) -> Bits:
-    """What lies between lit pixels of its row or of its column."""
-    field = torch.from_numpy(lit)
-    spans = []
-    for axis in (0, 1):
-        before, after = field.cummax(axis).values, field.flip(axis).cummax(axis).values.flip(axis)
-        spans.append(before & after)
-    return (spans[0] | spans[1]).numpy()
-
-
-def _text(grey: Grey) -> Bits:
-    """Lines of at least three letters: thin, as bright as can be, on ground that is not."""
-    none = np.zeros(grey.shape, bool)
-    bright = grey >= _PEAK * max(float(grey.max()), 0.8)
-    tallest = max(round(_LETTER * grey.shape[0]), 2 * _THIN)
-    if int(bright.sum()) < 3 * _THIN:
-        return none
-    bright &= ~_opened(bright, _THIN // 2 + 1)
-    labels, parts = components(bright)
-    letters = [
-        row
-        for row, part in enumerate(parts)
-        if _THIN <= part.height <= tallest and part.width <= 2 * tallest and part.area >= _THIN and part.filled < 0.95
-    ]
-    for line in _lines([(row, parts[row]) for row in letters]):
-        own = np.isin(labels, [row + 1 for row in line])
-        ring = _grown(own, 3) & ~_grown(own, 1)
-        if float(grey[ring].mean()) <= _SHARP:
-            none |= own
-    return _grown(none, 2) if none.any() else none
-
-
-def _lines(letters: Sequence[tuple[int, Any]]) -> list[list[int]]:
-    """Letters of nearly one height, side by side on one line: at least three of them."""
-    left, lines = sorted(letters, key=lambda entry: entry[1].left), []
-    while left:
-        row, part = left.pop(0)
-        line, last = [row], part
-        for entry in list(left):
-            other = entry[1]
-            level = abs(other.bottom - last.bottom) <= 0.25 * last.height
-            size = 0.7 <= other.height / last.height <= 1.4
-            near = 0 <= other.left - last.right <= 1.5 * last.height
-            if level and size and near:
-                line.append(entry[0])
-                left.remove(entry)
-                last = other
-        if len(line) >= 3:
-            lines.append(line)
-    return lines
 
 
 def standing_still(frames: Sequence[Grey]) -> Bits | None:
@@ -244,9 +197,9 @@ def standing_still(frames: Sequence[Grey]) -> Bits | None:
     if not lit.any() or float(np.median(change[lit])) < _MOVES:
         return None
     still = (change <= _STILL) & (least > 0.25)
-    still &= ~_opened(still, _THIN)
+    still &= ~opened(still, _THIN)
     still = _in_company(still)
-    return _grown(still, 2) if int(still.sum()) >= _LEAST_PIXELS else None
+    return grown(still, 2) if int(still.sum()) >= _LEAST_PIXELS else None
 
 
 class Stillness:
@@ -286,7 +239,7 @@ def check_single(picture: Picture, where: str) -> None:
     between = lit[:, half - band : half + band].mean(1)[rows]
     if not rows.any() or float((between > 0.5).mean()) > _BETWEEN or min(one.mean(), two.mean()) < 0.1:
         return
-    solid = [_closed(part, max(2, round(0.01 * width))) for part in (one, two)]
+    solid = [closed(part, max(2, round(0.01 * width))) for part in (one, two)]
     if _overlap(*solid) < _ALIKE:
         return
     raise ScopeRegError(
@@ -324,28 +277,3 @@ def _shifted(image: npt.NDArray[Any], radius: int, axis: int) -> list[npt.NDArra
     length = image.shape[axis]
     wide = np.pad(image, [(radius, radius) if own == axis else (0, 0) for own in (0, 1)])
     return [wide.take(range(first, first + length), axis) for first in range(2 * radius + 1)]
-
-
-def _grown(bits: Bits, radius: int) -> Bits:
-    """With all within a square around each true pixel; steps double, so that large ones cost little."""
-    for axis in (0, 1):
-        wide = np.pad(bits, [(radius, radius) if own == axis else (0, 0) for own in (0, 1)])
-        reached = 1
-        while reached < 2 * radius + 1:
-            step = min(reached, 2 * radius + 1 - reached)
-            wide = wide[:-step] | wide[step:] if axis == 0 else wide[:, :-step] | wide[:, step:]
-            reached += step
-        bits = wide
-    return bits
-
-
-def _shrunk(bits: Bits, radius: int) -> Bits:
-    return ~_grown(~bits, radius)  # what lies beyond the border takes nothing away
-
-
-def _closed(bits: Bits, radius: int) -> Bits:
-    return _shrunk(_grown(bits, radius), radius)
-
-
-def _opened(bits: Bits, radius: int) -> Bits:
-    return _grown(_shrunk(bits, radius), radius)

@@ -203,7 +203,7 @@ class Windows:
         begin, settings = time.perf_counter(), settings or SearchSettings()
         until = math.inf if settings.seconds is None else begin + settings.seconds
         grid = frame_on_grid(frame, self._plane)
-        image = grid.for_registration().array.to(self.model.device)
+        image = grid.for_network().array.to(self.model.device)
         fine = self._fine()
         if fine is None:
             found = list(self._from_starts(frame, grid, image, StartOptions()))

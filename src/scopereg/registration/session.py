@@ -156,8 +156,9 @@ class Session:
         for frame in frames:
             check_content(frame)
         on_grid = [frame_on_grid(frame, self.volume) for frame in frames]
-        images = torch.stack([frame.for_registration().array for frame in on_grid])
-        masks = torch.stack([_mask_of(frame) for frame in on_grid])
+        shown = [frame.for_network() for frame in on_grid]
+        images = torch.stack([frame.array for frame in shown])
+        masks = torch.stack([_mask_of(frame) for frame in shown])
         ready = time.perf_counter()
         found = self.examine(images, masks) if self._examines else self.locate(images)
         done = time.perf_counter()
@@ -181,8 +182,8 @@ class Session:
         begin, settings = time.perf_counter(), settings or SearchSettings()
         check_content(frame)
         grid = frame_on_grid(frame, self.volume)
-        image = grid.for_registration().array.to(self._reference.device)
-        mask = _mask_of(grid).to(self._reference.device)
+        shown = grid.for_network()
+        image, mask = (part.to(self._reference.device) for part in (shown.array, _mask_of(shown)))
         ready = time.perf_counter()
         timings = {"image": (ready - begin) * 1e3}
         with self._in_use():
@@ -272,7 +273,8 @@ class Session:
         where = pose_to_voxels(result.pose, grid, self.volume)
         poses = VoxelPoses(where.rotation[None].float(), where.translation[None].float())
         features = torch.tensor([list(result.features.values())])
-        changed = self.features_at(grid.for_registration().array[None], poses, _mask_of(grid)[None])
+        shown = grid.for_network()
+        changed = self.features_at(shown.array[None], poses, _mask_of(shown)[None])
         features[:, at_pose(self.registrar.fine is not None)] = changed
         if result.seen_from is not None:  # that is where offsets count from
             first = pose_to_voxels(result.seen_from, grid, self.volume)
