@@ -57,7 +57,7 @@ from scopereg.report.frame_pictures import cut_at
 
 COUNT, SIDE, PIXEL_MM, LENGTH_MM = 600, 400, 0.3, 80.0
 PLAIN_COUNT = 60  # frames of the slow twin
-COLUMNS = ("step", "frames", "wall_s", "cpu_s", "megavoxels", "threads", "times_as_fast")
+COLUMNS = ("step", "frames", "wall_s", "cpu_s", "peak_gb", "megavoxels", "threads", "times_as_fast")
 
 
 def made_up(count: int = COUNT) -> TrackedSweep:
@@ -119,7 +119,8 @@ def _command(name: str, path: Path, more: list[str], cache: Path) -> dict[str, A
     subprocess.run([*words, "-q"], check=True, env=environment)
     took, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"step": name, "frames": COUNT, "wall_s": round(took, 2), "cpu_s": round(cpu, 2)}
+    peak_gb = round(after.ru_maxrss / 2**20, 2)  # of the largest child so far
+    return {"step": name, "frames": COUNT, "wall_s": round(took, 2), "cpu_s": round(cpu, 2), "peak_gb": peak_gb}
 
 
 def _steps(rows: list[dict[str, Any]], sweep: TrackedSweep, grid: Any, note: str) -> None:

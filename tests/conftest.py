@@ -31,6 +31,7 @@ SHAPED = [
     *("registration.fine", "registration.learned"),
     *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),
     *("ops.decode.plain", "ops.descent", "ops.gates", "ops.norms", "ops.ssim"),
+    *("ops.splat", "ops.bridges", "ops.correlation"),
     *(f"networks.{name}" for name in ("encoders", "fusion", "decoder", "lattice", "passes", "scope_reg")),
     *(f"networks.{name}" for name in ("ablations", "streaming", "folded", "published")),
     *(f"networks.{name}" for name in ("fine", "pyramid", "anywhere")),

@@ -37,7 +37,7 @@ def test_a_volume_a_record_and_a_page(folder: Path, tmp_path: Path, capsys: pyte
     told = json.loads(captured.out)
     assert (told["verb"], told["status"], told["frames"], told["voxel_mm"]) == ("compound", 0, 60, 0.8)
     assert told["voxel_mm_why"] == "as fine as the frames have it"
-    assert told["left_out"]["verdict"].endswith("the poses hold")
+    assert told["left_out"]["verdict"].endswith("the poses agree with one another")
     assert [each["name"] for each in told["sweeps"]] == ["scan", "across"]
     assert told["files"] == [str(tmp_path / "out" / f"volume.{ending}") for ending in ("nii.gz", "json", "html")]
     record = json.loads((tmp_path / "out" / "volume.json").read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def test_a_volume_a_record_and_a_page(folder: Path, tmp_path: Path, capsys: pyte
     for line in (
         "sweep   scan: 30 frames of 44 x 36 pixels",
         "voxels of 0.8 mm, as fine as",
-        "the poses hold",
+        "the poses agree with one another",
         "wrote",
     ):
         assert line in captured.err

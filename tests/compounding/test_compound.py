@@ -92,7 +92,7 @@ def test_a_voxel_may_show_the_brightest(sweep: TrackedSweep) -> None:
     assert float(brighter.quantile(0.05)) > 0
     assert float(brighter.mean()) > 0.02
     assert brightest.left_out is not None  # by means, whatever the volume shows
-    assert brightest.left_out.holds
+    assert brightest.left_out.agree
 
 
 def test_several_sweeps_make_one_volume(sweep: TrackedSweep) -> None:
@@ -102,7 +102,7 @@ def test_several_sweeps_make_one_volume(sweep: TrackedSweep) -> None:
     assert errors_of(made, IMAGE).mean() < 0.03
     assert made.left_out is not None
     assert {frame.sweep for frame in made.left_out.frames} == {"blobs", "across"}
-    assert made.left_out.holds
+    assert made.left_out.agree
 
 
 def test_a_part_of_the_images_and_of_the_frames_may_count(sweep: TrackedSweep) -> None:
@@ -193,3 +193,14 @@ def test_a_part_of_the_world_may_be_filled(sweep: TrackedSweep) -> None:
         compound_sweeps(sweep, CompoundSettings(voxel_mm=0.8, roi=(0, 10, 0, 10, 0, 10)))
     with pytest.raises(ScopeRegError, match="each first the smaller"):
         CompoundSettings(roi=(0, 10, 10, 0, 0, 10))
+
+
+@pytest.mark.parametrize("mode", ["mean", "max"])
+def test_without_kernels_it_is_the_same(sweep: TrackedSweep, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    settings = CompoundSettings(voxel_mm=1.2, bridge_mm=2.0, mode=mode)  # type: ignore[arg-type]
+    fast = compound_sweeps(sweep, settings, left_out=False)
+    for module in ("splat", "bridges"):
+        monkeypatch.setattr(f"scopereg.ops.{module}.is_fast", lambda: False)
+    plain = compound_sweeps(sweep, settings, left_out=False)
+    assert torch.equal(fast.states, plain.states)
+    assert torch.allclose(fast.volume.array, plain.volume.array, atol=1e-5)

@@ -28,9 +28,9 @@ def left_out_of(*sweeps: TrackedSweep) -> LeftOut:
 
 def test_true_poses_hold() -> None:
     left_out = left_out_of(sweep_of(poses_of(COUNT, step_mm=0.5)))
-    assert left_out.holds
+    assert left_out.agree
     assert left_out.usual_mm < 0.15
-    assert left_out.verdict.endswith("the poses hold")
+    assert left_out.verdict.endswith("the poses agree with one another")
     assert left_out.uncovered == 0
     assert left_out.run_frames == 3
     facts = json.loads(json.dumps(left_out.facts))
@@ -59,7 +59,7 @@ def test_jitter_of_the_tracker_is_told() -> None:
     poses = poses_of(COUNT, step_mm=0.5)
     shifts = np.random.default_rng(0).normal(0, 1.2, (COUNT, 3))
     left_out = left_out_of(sweep_of(poses, moved(poses, shifts)))
-    assert not left_out.holds
+    assert not left_out.agree
     assert 1.0 < left_out.usual_mm < 3.0  # of shifts of 1.8 mm
     assert left_out.jitter_mm > left_out.steady_mm
     assert "jitter of the tracker" in left_out.verdict
@@ -71,7 +71,7 @@ def test_motion_between_two_sweeps_is_told() -> None:
     told = moved(back, np.tile(4.0 * there[0].rotation[:, 1], (COUNT, 1)))
     left_out = left_out_of(sweep_of(there + back, there + told))
     assert left_out.steady_mm > left_out.jitter_mm
-    assert not left_out.holds
+    assert not left_out.agree
     assert "neighbours are off together" in left_out.verdict
 
 

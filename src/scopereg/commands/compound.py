@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompoundOptions(CompoundSettings, FrameReading):
-    """Make a volume of the frames of tracked sweeps, and tell how well their poses hold.
+    """Make a volume of the frames of tracked sweeps, and tell how well their poses agree.
 
     SWEEPS are PLUS sequences with their calibration (.igs.mha), .npz, or folders and files of frames beside their poses
     (poses.csv, track.csv, --poses). Several make one volume: their worlds are taken for one, or each is registered onto

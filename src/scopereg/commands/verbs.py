@@ -43,7 +43,7 @@ VERBS = {
     ),
     "compound": Verb(
         "compound:CompoundOptions",
-        "make a volume of tracked sweeps, and tell how well their poses hold",
+        "make a volume of tracked sweeps, and tell how well their poses agree",
         "scopereg compound sweep.igs.mha --calibration plus.xml -o volume.nii.gz",
     ),
     "live": Verb(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scopereg.compounding.fitting import FittedFrame, Others, evenly, rounded
-from scopereg.compounding.left_out import HOLDS_MM, ROUGHLY_MM
+from scopereg.compounding.left_out import AGREE_MM, ROUGHLY_MM
 from scopereg.io.sweeps import TrackedSweep
 
 REACH_MM, _STEPS = 10.0, 5
@@ -52,7 +52,7 @@ class Agreement:
         if self.best < _LIKE:
             return f"{shown} lie where the others do and are not like them: nothing tells whether it belongs there"
         told = f"{shown} show what the others do, and fit best {self.usual_mm:.2g} mm from where they lie"
-        if self.usual_mm <= HOLDS_MM:
+        if self.usual_mm <= AGREE_MM:
             return f"{told}: it fits"
         return f"{told}: it {'fits roughly' if self.fits else 'does not fit'}"
 

@@ -28,7 +28,7 @@ _RUNS, _OF_RUN = 12, 3  # runs of a sweep at most, and frames of each that are c
 _LEAST_FRAMES = 7  # of a sweep
 _STEPS = 3  # of the search, to either side
 _LEAST_COVER = 0.5  # of a frame, that the others show
-HOLDS_MM, ROUGHLY_MM = 1.0, 3.0  # usual shift up to which poses hold; the tail of it, and up to which they do roughly
+AGREE_MM, ROUGHLY_MM = 1.0, 3.0  # usual shift up to which poses agree; its tail, and up to which they do roughly
 
 Array = npt.NDArray[np.float64]
 
@@ -74,21 +74,21 @@ class LeftOut:
         return [np.array(shifts) for shifts in found.values()]
 
     @property
-    def holds(self) -> bool:
-        return self.usual_mm <= HOLDS_MM and self.p95_mm <= ROUGHLY_MM
+    def agree(self) -> bool:
+        return self.usual_mm <= AGREE_MM and self.p95_mm <= ROUGHLY_MM
 
     @property
     def verdict(self) -> str:
-        """In one line, how well the poses hold."""
+        """In one line, how well the poses agree with one another: what all have wrong alike nothing tells."""
         told = (
             f"{len(self.frames)} frames left out fit best {self.usual_mm:.2g} mm from where the tracker has them "
             f"(95 %: {self.p95_mm:.2g} mm)"
         )
-        if self.holds:
-            return f"{told}: the poses hold"
+        if self.agree:
+            return f"{told}: the poses agree with one another"
         if self.usual_mm <= ROUGHLY_MM:
-            return f"{told}: the poses hold roughly; {self._why}"
-        return f"{told}: the poses do not hold; {self._why}"
+            return f"{told}: the poses agree roughly; {self._why}"
+        return f"{told}: the poses do not agree; {self._why}"
 
     @property
     def _why(self) -> str:
@@ -104,7 +104,7 @@ class LeftOut:
         lateral, axial, across = np.mean([frame.shift_mm for frame in self.frames], 0)
         return {
             "verdict": self.verdict,
-            "holds": self.holds,
+            "agree": self.agree,
             "frames": len(self.frames),
             "frames_in_a_run": self.run_frames,
             "uncovered_frames": self.uncovered,

@@ -15,7 +15,7 @@ from scopereg.compounding.agreement import REACH_MM as FAR_MM
 from scopereg.compounding.compound import Compounded
 from scopereg.compounding.fitting import FittedFrame
 from scopereg.compounding.joining import Joined
-from scopereg.compounding.left_out import HOLDS_MM, REACH_MM, ROUGHLY_MM, LeftOut
+from scopereg.compounding.left_out import AGREE_MM, REACH_MM, ROUGHLY_MM, LeftOut
 from scopereg.compounding.totals import BRIDGED, EMPTY
 from scopereg.geometry import Pose
 from scopereg.images import Volume
@@ -35,6 +35,7 @@ _SHOWN = 3  # frames that were left out, as pictures
 _MOST_ROWS = 200
 _BRIDGED_COLOUR, _EMPTY_COLOUR = np.array([1.0, 0.6, 0.1]), np.array([0.07, 0.12, 0.22])
 _SHARE = 0.4  # of the colour of what was bridged
+_SHOWN_ABOVE = ("left_out", "agreements", "joined", "notes", "sweeps")
 _AXES = (("lateral", look(0)), ("axial", look(2)), ("across the plane", look(1)))
 
 
@@ -42,7 +43,7 @@ def make_page(made: Compounded, record: Mapping[str, Any]) -> Report:
     """Cards, planes, path, frames left out, sweeps, how it was made."""
     report = Report(f"{record['volume']}: {made.frames} frames compounded", _lead(made))
     report.cards(_cards(made))
-    if made.left_out is not None and not made.left_out.holds:
+    if made.left_out is not None and not made.left_out.agree:
         report.alert("The poses", [f"{made.left_out.verdict}."])
     if doubts := [f"{line}." for line in made.doubts]:
         report.alert("The sweeps do not belong together as they lie", doubts)
@@ -53,8 +54,7 @@ def make_page(made: Compounded, record: Mapping[str, Any]) -> Report:
         _add_left_out(report, made.left_out, made.sweeps)
     _add_together(report, made)
     _add_sweeps(report, made)
-    facts = {name: told for name, told in record.items() if name not in ("left_out", "notes", "sweeps")}
-    report.facts(facts)
+    report.facts({name: told for name, told in record.items() if name not in _SHOWN_ABOVE})
     return report
 
 
@@ -128,7 +128,7 @@ def _bytes(light: npt.NDArray[np.float32]) -> Pixels:
 def _add_path(report: Report, made: Compounded) -> None:
     report.heading(
         "Path of the probe",
-        f"The middles of the frames. Of the frames that were left out, circles fit best within {HOLDS_MM:g} mm of the "
+        f"The middles of the frames. Of the frames that were left out, circles fit best within {AGREE_MM:g} mm of the "
         f"tracker's place, triangles within {ROUGHLY_MM:g} mm, crosses farther away.",
     )
     scene = VolumePicture(_small(made), width=WIDTH, height=_TALL)
@@ -156,7 +156,7 @@ def _stops(sweep: TrackedSweep, left_out: LeftOut | None) -> list[Stop]:
 
 
 def _light(frame: FittedFrame) -> str:
-    if frame.distance_mm <= HOLDS_MM:
+    if frame.distance_mm <= AGREE_MM:
         return "green"
     return "amber" if frame.distance_mm <= ROUGHLY_MM else "red"
 
