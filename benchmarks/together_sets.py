@@ -1,10 +1,10 @@
 """Bodies for together.py: frames with known places beside one another, in volumes where their true poses are known.
 
 `liver`: frames of a tracked sweep that were left out of the volume compounded from the others, in blocks of five
-successive ones (`data.tracked`); a body is a block (neighbours), or a frame of each block (spread). `liver-9` and
-`liver-20` are of as many frames, from all blocks. `uterus`, `brain` and the phantoms: five frames of a body that lies
-anywhere near the middle of a volume, as a hand sweeps (every second body) or looks from all sides; honest frames of the
-first two, another acquisition of the phantoms.
+successive ones (`data.tracked`); a body is a block (neighbours), or a frame of each block (spread). `liver-mixed` has
+any five of these frames, `liver-9` and `liver-20` as many from all blocks. `uterus`, `brain` and the phantoms: five
+frames of a body that lies anywhere near the middle of a volume, as a hand sweeps (every second body) or looks from all
+sides; honest frames of the first two, another acquisition of the phantoms.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ LIVER_MM, BLOCKS, BLOCK = 1.2, 5, 5
 MAGNITUDE = 20.0  # voxels and degrees
 FRAMES = 5
 STEP_VOXELS, STEP_DEG, JITTER = 4.0, 2.5, 1.5  # of a hand's sweep, from frame to frame; and what it wavers
+_MIXED = 100  # bodies of frames drawn from all blocks
 AROUND = 12.0  # voxels and degrees, within which frames lie in a body that looks from all sides
 ELSEWHERE = Pose.from_euler_deg((25, -70, 130), (180, -60, 20), "Volume", "Tracker")  # any world of a tracker
 
@@ -86,11 +87,18 @@ def _sweep(data: Path) -> tuple[Volume, tuple[Frame, ...], tuple[Pose, ...], Vox
 
 
 def liver(
-    data: Path, count: int, magnitude: float, seed: int, *, frames: int = FRAMES, start: bool = True
+    data: Path,
+    count: int,
+    magnitude: float,
+    seed: int,
+    *,
+    frames: int = FRAMES,
+    start: bool = True,
+    mixed: bool = False,
 ) -> Iterator[PlacedBody]:
     """Blocks and spread bodies in turn, each from as many starts as it takes."""
     volume, every, placed, truth = _sweep(data)
-    chosen = list(_liver_rows(frames))
+    chosen = list(_liver_rows(frames, mixed))
     for number in range(count):
         kind, rows = chosen[number % len(chosen)]
         draw = seed + number // len(chosen)
@@ -104,8 +112,12 @@ def liver(
         yield PlacedBody("liver", named, volume, body.frames, body.truth, first if start else None)
 
 
-def _liver_rows(frames: int) -> Iterator[tuple[str, list[int]]]:
-    if frames == FRAMES:
+def _liver_rows(frames: int, mixed: bool) -> Iterator[tuple[str, list[int]]]:
+    if mixed:
+        for draw in range(_MIXED):
+            drawn = torch.randperm(BLOCKS * BLOCK, generator=generator_for("frames of a body", draw))[:frames]
+            yield f"mixed-{draw}", sorted(drawn.tolist())
+    elif frames == FRAMES:
         for place in range(BLOCKS):
             yield "neighbours", [place * BLOCK + step for step in range(BLOCK)]
             yield "spread", [block * BLOCK + place for block in range(BLOCKS)]
@@ -203,6 +215,7 @@ def rigid_noise(size: float, count: int, generator: torch.Generator) -> list[Pos
 
 SETS: dict[str, Callable[[Path, int, float, int], Iterator[PlacedBody]]] = {
     "liver": liver,
+    "liver-mixed": partial(liver, mixed=True),
     "liver-9": partial(liver, frames=9),
     "liver-20": partial(liver, frames=20),
     "liver-anywhere": partial(liver, start=False),

@@ -83,7 +83,7 @@ class RegisterOptions(MaskedReading):
     together: OneWay[bool] = False
     """Take the frames for one rigid body, as their tracker, a table or a track places them: one pose for all."""
     poses: Path | None = None
-    """Table with the frames' places for --together (poses.csv, track.csv); by default those of their own files."""
+    """Where frames of --together lie, if their files do not say: track.csv, poses.csv, a tracked sequence, a folder."""
     most: int = 9
     """Frames of --together at most, taken evenly from all that are placed."""
     index: int | None = None
