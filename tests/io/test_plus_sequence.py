@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import torch
+from recordings import CALIBRATION, COUNT, PIXELS, PLUS, POSES, RIGID, recorded, words
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
@@ -17,29 +18,7 @@ from scopereg.io.metaimage import MetaSequence, read_metaimage, write_metaimage
 from scopereg.io.plus_sequence import part_path, read_plus_cine
 from scopereg.io.sweeps import read_plus_sequence
 
-PLUS = Path(__file__).parents[3] / "shared" / "data" / "plus"
-COUNT = 4
-PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 10, 14)).astype(np.uint8)
 FRAMES = [Frame(torch.from_numpy(image) / 255, spacing_mm=(0.2, 0.3), origin_mm=(4.0, -5.0)) for image in PIXELS]
-POSES = [Pose.from_euler_deg((10, 20 + k, 5), (1, k, -2)) for k in range(COUNT)]
-RIGID = Pose.from_euler_deg((80, -5, 30), (4, -9, 12), "Image", "Probe")
-CALIBRATION = RIGID.matrix @ np.diag([0.2, 0.3, 0.25, 1])
-
-
-def words(matrix: np.ndarray) -> str:
-    return " ".join(f"{number:.15g}" for number in matrix.ravel())
-
-
-def recorded(path: Path, letters: str = "MF", **changes: str) -> Path:
-    """A sequence as a tracker records it; changes are named f1_FIELD."""
-    frames = []
-    for k in range(COUNT):
-        tracked = Pose.from_euler_deg((10, 20 + k, 5), (1, k, -2), "Probe", "Tracker")
-        fields = {"ProbeToTrackerTransform": words(tracked.matrix), "ProbeToTrackerTransformStatus": "OK"}
-        fields |= {"Timestamp": f"{100 + k / 10}", "ImageStatus": "OK"}
-        fields |= {name[3:]: value for name, value in changes.items() if name.startswith(f"f{k}_")}
-        frames.append(fields)
-    return write_metaimage(MetaSequence({"UltrasoundImageOrientation": letters, "Depth": "70"}, frames, PIXELS), path)
 
 
 def test_frames_come_with_their_poses(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_plus_sequence import CALIBRATION, COUNT, PIXELS, PLUS, recorded
+from recordings import CALIBRATION, COUNT, PIXELS, PLUS, recorded
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose

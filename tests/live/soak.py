@@ -38,10 +38,11 @@ from scopereg.registration.result import RegistrationError, Result
 
 sys.path.append(str(Path(__file__).parent))
 from ledger import Numbers, Told, resources
-from peers import QUICK, Listening, garbage, giant, kill, wrong_crc
+from peers import QUICK, Listening, garbage, giant, kill, wait_until, wrong_crc
 
 TIMING = replace(QUICK, stall_s=1.0, keep_alive_s=0.5)
-BEFORE_DEATH_S = 0.5  # a reset may destroy what the other end has not read yet
+BEFORE_DEATH_S = 1.0  # a reset may destroy what the other end has not read yet
+ON_THEIR_WAY_S = 10.0  # for the last frames, on a busy machine
 MOST_GROWTH_MB = 8.0  # after the first minute; what it is without any leak, and some for the allocator
 SAMPLE_S = 60.0
 FAILS_EVERY = 13  # updates, a listener that fails on purpose
@@ -253,7 +254,8 @@ def soak(
                         say(samples[-1])
         finally:
             scanner.close()
-            time.sleep(0.3)  # the last frames are on their way
+            wait_until(lambda: not scanner.due.missing_in(source.numbers), ON_THEIR_WAY_S)
+            time.sleep(0.3)  # for what must not arrive
             loop.stop()
             publisher.close()
             visitors.close()

@@ -13,7 +13,7 @@ from soak_streams import soak as soak_streams
 def test_a_short_soak_loses_and_leaks_nothing() -> None:
     report = soak(20.0, seed=3, beside=visited)
     assert report["violations"] == [], report
-    assert report["frames_due"] > 330
+    assert report["frames_due"] > 200
     assert report["counters"]["connected"] >= 7
     assert report["counters"]["bad_body"] + report["counters"]["bad_header"] >= 20
 

@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DESK = {"width": 1280, "height": 800}
+PHONE, TABLET, DESK = ({"width": w, "height": h} for w, h in ((390, 844), (820, 1180), (1280, 800)))
+# Text of the page whose ratio to the ground behind it is too low, with that ratio.
+FAINT = """(() => { const rgb = (c) => [...c.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
+  const linear = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const bright = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+    if (c[3] === 1) return c } return [255, 255, 255] };
+  return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility({ visibilityProperty: true })
+    && !e.closest('svg, :disabled, .unseen') && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+    .map((e) => { const s = getComputedStyle(e);
+      const [a, b] = [bright(rgb(s.color)), bright(ground(e))].sort((x, y) => y - x);
+      const size = parseFloat(s.fontSize), large = size >= 24 || (size >= 18.66 && s.fontWeight >= 700);
+      return [e.id || e.className || e.textContent.trim(), (a + 0.05) / (b + 0.05), large ? 3 : 4.5] })
+    .filter(([, ratio, least]) => ratio < least).map(([name, ratio]) => [name, ratio.toFixed(2)]) })()"""
 # WebGL in software where there is no graphics card; without a sandbox, since tests may run as root in a container.
 ARGUMENTS = ["--no-sandbox", "--enable-unsafe-swiftshader"]
 

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import chromium, new_tab
+from browsing import FAINT, chromium, new_tab
 from firefox import Firefox, firefox
 from PIL import Image
 from serving import small_volume
-from test_landmarks import points
-from test_overlays import labels_of
-from test_player import COUNT, table
-from test_theme import FAINT
+from shown import COUNT, labels_of, points, table
 
 from scopereg.io.notes import read_notes
 from scopereg.viewer.finished import Images, read_results

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from browsing import RED, Tab, drawn, new_tab
+from browsing import DESK, PHONE, RED, Tab, drawn, new_tab
 from serving import SHAPE, serve, small_volume
-from test_overlays import DESK, PHONE, labels_of, result_of
+from shown import EVIL, labels_of, points, result_of
 
 from scopereg.errors import ScopeRegError
 from scopereg.io.landmarks import Landmarks, read_landmarks
@@ -20,16 +20,6 @@ from scopereg.viewer.voxels import voxels_of, world_matrix
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-EVIL = "<img src=x onerror=alert(1)>"
-
-
-def points(*indices: tuple[float, float, float]) -> Landmarks:
-    """Landmarks at voxels (i, j, k) of the small volume."""
-    names = ["apex", EVIL, "far", "farther"]
-    matrix = world_matrix(small_volume())
-    placed = {name: tuple((matrix @ (*index, 1))[:3]) for name, index in zip(names, indices, strict=False)}
-    return Landmarks(Path("points.fcsv"), placed)  # type: ignore[arg-type]
 
 
 def test_they_come_with_the_volume_beside_labels(tmp_path: Path) -> None:

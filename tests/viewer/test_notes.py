@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from browsing import Tab
 from serving import next_message, next_update, replay, serve, small_volume, wait_until
-from test_player import COUNT, results, table
+from shown import COUNT, results, table
 
 from scopereg import io
 from scopereg.errors import ScopeRegError

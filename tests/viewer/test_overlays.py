@@ -10,32 +10,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from browsing import Tab, drawn, new_tab
-from serving import SHAPE, Served, locate, replay, serve, small_volume
+from browsing import DESK, PHONE, TABLET, Tab, drawn, new_tab
+from serving import SHAPE, Served, replay, serve, small_volume
+from shown import labels_of, result_of
 
-from scopereg import Frame, Volume, io
+from scopereg import Volume, io
 from scopereg.errors import ScopeRegError
 from scopereg.io.formats import ImageFile
 from scopereg.io.labels import Label, LabelMap, read_labels
 from scopereg.io.read_image import write_image
-from scopereg.registration.result import Result
 from scopereg.viewer.overlays import Overlays
 from scopereg.viewer.page import page_html, write_page
 from scopereg.viewer.voxels import voxels_of, world_matrix
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-PHONE, TABLET, DESK = ({"width": w, "height": h} for w, h in ((390, 844), (820, 1180), (1280, 800)))
-
-
-def labels_of(volume: Volume) -> LabelMap:
-    """Half of the volume, and a block in the other half."""
-    voxels = np.zeros(volume.shape, np.uint8)
-    voxels[:, :, : volume.shape[2] // 2] = 1
-    voxels[2:10, 4:12, 12:18] = 2
-    labels = (Label(3, "left half", (86, 180, 233)), Label(9, "<img src=x onerror=alert(1)>", (204, 121, 167)))
-    return LabelMap(voxels, labels, world_matrix(volume), Path("labels.seg.nrrd"))
 
 
 @pytest.fixture
@@ -101,14 +90,6 @@ def on_canvas(tab: Tab, selector: str, colour: tuple[int, int, int]) -> int:
       return n }})()"""
     count: int = tab.ask(counted)
     return count
-
-
-def result_of(volume: Volume) -> Result:
-    frame = Frame(np.random.default_rng(2).random((24, 30), dtype=np.float32), spacing_mm=0.3)
-    found = locate(frame)
-    return Result(
-        found.pose.__class__.from_euler_deg((0, 0, 0), volume.centre_mm), "test", 1, 0.5, frame=frame, volume=volume
-    )
 
 
 @pytest.mark.parametrize("size", [PHONE, TABLET, DESK])

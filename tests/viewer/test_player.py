@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from browsing import Tab, drawn, new_tab
-from serving import serve, small_volume
+from serving import serve
+from shown import BEGAN_S, COUNT, PIXEL_MM, TIMES_S, results, steps, table
 
-from scopereg import Frame, Pose, io
-from scopereg.registration.result import Result
+from scopereg import Pose
 from scopereg.viewer.finished import Images, read_results
 from scopereg.viewer.finished_show import FinishedShow
 from scopereg.viewer.page import write_page
@@ -21,48 +21,6 @@ from scopereg.viewer.web import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-COUNT = 12
-TIMES_S = [0.1 * row + (0.4 if row > 5 else 0.0) for row in range(COUNT)]  # a pause amid them
-BEGAN_S = 1000.0
-PIXEL_MM = 0.3
-
-
-def results() -> list[Result]:
-    """A probe that moves along an arc; some frames are doubtful, one is refused."""
-    volume = small_volume()
-    found = []
-    for row in range(COUNT):
-        frame = Frame(np.random.default_rng(row).random((16, 20), dtype=np.float32), spacing_mm=PIXEL_MM)
-        shift = (3 * math.cos(row / 3), 3 * math.sin(row / 3), 0.3 * row - 2)
-        ok, belongs = (False, row != 8) if row in (4, 5, 8) else (True, True)
-        pose = Pose.from_euler_deg((0, 0, 5 * row), volume.centre_mm + shift)
-        found.append(Result(pose, "hand", 1.0, 0.5, frame=frame, volume=volume, ok=ok, belongs=belongs))
-    return found
-
-
-def steps() -> list[Step]:
-    return [
-        Step(result.pose, "sweep", row, BEGAN_S + time_s)
-        for row, (result, time_s) in enumerate(zip(results(), TIMES_S, strict=True))
-    ]
-
-
-def table(folder: Path) -> Path:
-    """The same as files: a sweep, its volume, and a table that lacks the frame 3, which was lost."""
-    found = results()
-    io.write_volume(small_volume(), folder / "volume.nii.gz")
-    frames = [result.frame for result in found if result.frame is not None]
-    times = [BEGAN_S + time_s for time_s in TIMES_S]
-    io.write_plus_sequence(frames, [result.pose for result in found], folder / "sweep.igs.mha", times_s=times)
-    names = ["tx_mm", "ty_mm", "tz_mm", "rx_deg", "ry_deg", "rz_deg"]
-    rows = ["file,index,time_s,ok,belongs,method," + ",".join(names)]
-    for row, result in enumerate(found):
-        numbers = [*result.pose.translation_mm, *result.pose.euler_deg] if row != 3 else [""] * 6
-        words = ["yes" if value else "no" for value in (result.ok, result.belongs)]
-        rows.append(",".join(map(str, ["sweep.igs.mha", row, times[row], *words, "hand", *numbers])))
-    (folder / "track.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return folder / "track.csv"
 
 
 def show_of(folder: Path) -> FinishedShow:

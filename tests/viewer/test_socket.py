@@ -51,7 +51,7 @@ def test_all_of_an_update_is_in_one_message(served: Served) -> None:
     wanted = {
         *("type", "number", "frame_number", "generation", "time_s", "frame", "image_to_volume", "evidence", "light"),
         *("ok", "confidence", "expected_mm", "bound_mm", "reason", "method", "error_mm", "register_ms", "latency_ms"),
-        *("word", "hints", "calibrated_on", "similarity", "text"),
+        *("word", "hints", "calibrated_on", "similarity", "text", "update"),
         *("p50_ms", "p95_ms", "frames_per_s", "dropped", "counters"),
     }
     assert set(header) == wanted
