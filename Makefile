@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 # Without bytecode: what is imported is compiled then, the rest of a gigabyte never.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
+# Kept then, whatever the environment says: dozens of tests start processes of their own, which import all of it.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test lint browser fuzz wheel audit pins docs pictures clean
 
 demo: $(VENV)/.core

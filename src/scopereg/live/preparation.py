@@ -53,6 +53,7 @@ class Preparation:
         if self._target.is_ready(frame):
             with self._lock:
                 self._wanted = None
+                self._lock.notify_all()
             return
         wanted = Format.of(frame)
         with self._lock:
