@@ -108,6 +108,9 @@ def test_the_depth_is_counted_from_the_narrow_end_of_a_fan() -> None:
     assert note_of(Thickness(None), frame) == (
         "by its depth of 24 mm the frame is compared as 0.5 to 1.6 mm thicker than the volume"
     )
+    assert note_of(None, frame) == (
+        "by its depth of 24 mm the frame shows slices 0.5 to 1.6 mm thick, and the volume is taken to be as thick"
+    )
     assert note_of(Thickness(2.0), frame) == "the frame is compared as 2 mm thicker than the volume"
     assert float(spread_voxels(Thickness(2.0), frame, 0.5).mean()) == pytest.approx(2 / (FWHM * 0.5))
 

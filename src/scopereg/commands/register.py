@@ -32,9 +32,10 @@ from scopereg.progress import listening
 from scopereg.registration.settings import DEFAULT
 
 if TYPE_CHECKING:
-    from scopereg.images import Volume
+    from scopereg.images import Frame, Volume
     from scopereg.io.cine import Cine
     from scopereg.registration.batch import Job, Row, Worker
+    from scopereg.registration.locator import Locator
     from scopereg.registration.reading import Reading
     from scopereg.registration.result import Result
 
@@ -190,7 +191,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     volume = ready.locator.volume
     console.print(f"frame   {image_line(frame)}\nvolume  {image_line(volume)}")
     start = ready.start.of(frame, volume)
-    notes = volume_notes(volume, ready.locator.notes, options)
+    notes = [*volume_notes(volume, ready.locator.notes, options), *_thickness_note(frame, ready.locator, options)]
     print_notes(console, [*reader_notes(frame), *notes])
     with listening(lambda line: console.print(f"        {line}")):
         result = with_hints(ready.locator, frame, ready.locator.locate(frame, start), start)
@@ -202,6 +203,13 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
         console.print(f"{path}{_meaning(path, options)}")
     tell(image_to_volume=result.pose.matrix, **told.facts, files=written)
     return NOT_OK if options.strict and not result.ok else 0
+
+
+def _thickness_note(frame: Frame, locator: Locator, options: RegisterOptions) -> list[str]:
+    """What the depth lets expect, where grey values are compared and nothing else was told."""
+    from scopereg.registration.thickness import note_of
+
+    return [note_of(None, frame)] if locator.refines and options.thickness_mm is None else []
 
 
 def print_result(console: Console, result: Result) -> None:

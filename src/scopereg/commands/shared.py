@@ -80,7 +80,7 @@ SliceThickness = Annotated[
     arg(
         metavar="MM",
         help="Refine with the volume averaged over so many mm across the frame, beyond its own thickness; estimated: "
-        "what the frame's depth lets expect. By default over nothing.",
+        "what the frame's depth lets expect. By default the volume is taken to be as thick as the frame.",
     ),
 ]
 Protocol = Annotated[

@@ -30,14 +30,16 @@ def widths_mm(thickness: Thickness, frame: Frame) -> Tensor:
     return thickness.at_mm(*_depths_mm(frame))[:, None].expand(frame.shape)
 
 
-def note_of(thickness: Thickness, frame: Frame) -> str:
-    """What is taken for the thickness of a frame, in words."""
-    if thickness.mm is not None:
+def note_of(thickness: Thickness | None, frame: Frame) -> str:
+    """What is taken for the thickness of a frame, in words; where none is told, what its depth lets expect."""
+    if thickness is not None and thickness.mm is not None:
         return f"the frame is compared as {thickness.mm:g} mm thicker than the volume"
-    widths = widths_mm(thickness, frame)[frame.seen.cpu()]
+    widths = widths_mm(Thickness(None), frame)[frame.seen.cpu()]
     told = f"{float(widths.min()):.1f} to {float(widths.max()):.1f} mm" if widths.numel() else "no"
-    deepest_mm = _depths_mm(frame)[1]
-    return f"by its depth of {deepest_mm:.0f} mm the frame is compared as {told} thicker than the volume"
+    by_depth = f"by its depth of {_depths_mm(frame)[1]:.0f} mm the frame"
+    if thickness is None:
+        return f"{by_depth} shows slices {told} thick, and the volume is taken to be as thick"
+    return f"{by_depth} is compared as {told} thicker than the volume"
 
 
 def averaged(volume: Volume, thickness: Thickness, depth_mm: float) -> Volume:
