@@ -19,10 +19,10 @@ demo: $(VENV)/.core
 	$(BIN)/scopereg demo
 
 # A file stays in one process, since its tests share what is slow to make; tests/conftest.py says in which order.
-# Lint runs beside the first tests, which wait for other things than the processor now and then.
+# Three on two cores, and lint beside the first of them: tests wait for other things than the processor a third of the time.
 test: $(VENV)/.dev browser
 	@$(MAKE) --no-print-directory lint & lint=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS); tests=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS); tests=$$?; \
 	wait $$lint || { echo "make lint found faults, see above"; exit 1; }; exit $$tests
 
 lint: $(VENV)/.dev
