@@ -27,6 +27,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Modules that carry the shapes of tensors in their signatures. Before any of them is imported: each call is checked.
 SHAPED = [
     *("geometry.kabsch", "geometry.rotations", "geometry.pose_errors", "geometry.slicing", "geometry.steps"),
+    *("geometry.spline", "geometry.elastic"),
+    *("registration.deformable.equations", "registration.deformable.elasticity"),
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
     *("registration.fine", "registration.learned"),
     *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),

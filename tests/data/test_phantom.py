@@ -16,7 +16,7 @@ from scopereg.data.phantom.acoustics import (
     DARKEST,
 )
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import place_plane, plane_points, sample_poses, sample_slice
+from scopereg.geometry import place_plane, plane_points, rotation_from_euler_deg, sample_poses, sample_slice
 
 NAMES = ("echo", "prostate", "abdomen")
 SMALL = (10, 64, 64)
@@ -364,6 +364,24 @@ def test_options_tell_what_is_wrong(name: str, value: float) -> None:
 def test_impossible_patients_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ScopeRegError, match=f"phantom.create\\({next(iter(wrong))}"):
         phantom.create("echo", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_displaced_frame_shows_what_lay_elsewhere(patient: phantom.Phantom) -> None:
+    """Tissue that was moved as a whole looks as it does from the pose that it moved to; a cut cannot show it."""
+    turn, shift = rotation_from_euler_deg(torch.tensor([[4.0, -3.0, 8.0]])), torch.tensor([[1.0, 2.0, -0.5]])
+    along = torch.tensor([0.8, -1.2, 0.6])  # voxels, in the frame's axes
+
+    def moved(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, second, third = (x * 0 + step * patient.spacing_mm for step in along)
+        return first, second, third
+
+    seen = patient.acquire(turn, shift, seed=3, displaced=moved)
+    there = patient.acquire(turn, shift + turn[0] @ along, seed=3)
+    assert torch.allclose(seen.images, there.images, atol=2e-3)
+    assert (seen.labels == there.labels).float().mean() > 0.995
+    assert not torch.allclose(seen.images, patient.acquire(turn, shift, seed=3).images, atol=0.05)
+    with pytest.raises(ScopeRegError, match="as it is"):
+        patient.acquire(turn, shift, "paper", displaced=moved)
 
 
 def test_a_scaled_matrix_is_no_pose(patient: phantom.Phantom) -> None:

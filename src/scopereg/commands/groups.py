@@ -16,7 +16,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "used most": ("output", "method", "refine", "wide", "pixel_mm", "index", "start", "format", "device"),
         "what files leave open": ("voxel_mm", "volume_index", "series", "region", "calibration", "world"),
         "what is written": ("convention", "placed", "resliced", "report"),
-        "how it works": ("any_angle", "workers"),
+        "how it works": ("any_angle", "deformable", "workers"),
     },
     "track": {
         "used most": ("output", "method", "refine", "wide", "rate", "pixel_mm", "tracker", "device"),

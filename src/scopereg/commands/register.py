@@ -77,6 +77,8 @@ class RegisterOptions(MaskedReading):
     any_angle: bool = False
     """Seek it in all of the volume, turned in its plane by any angle."""
     thickness_mm: SliceThickness = None
+    deformable: bool = False
+    """Also find the deformation that the rigid pose leaves; written beside the pose as NAME.deformation.h5."""
     start: str | None = None
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; none is needed."""
     world: Path | None = None
@@ -108,6 +110,10 @@ class RegisterOptions(MaskedReading):
 
 def run(options: RegisterOptions) -> int:
     """The verb: one frame or a batch; 1 if frames of a batch failed, 3 if `strict` and any pose is not ok."""
+    if options.together and options.deformable:
+        raise ScopeRegError(
+            "the frames of a body have one rigid pose", where="--deformable", fix="leave out --together, or this"
+        )
     if options.together:
         return register_together(options)
     _check_alone(options)
@@ -197,6 +203,8 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
         result = with_hints(ready.locator, frame, ready.locator.locate(frame, start), start)
     print_notes(console, result.notes)
     print_result(console, result)
+    if options.deformable:
+        console.print(deformation_words(result))
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     written = write_result(told, targets, options.convention)
     for path in written:
@@ -219,6 +227,13 @@ def print_result(console: Console, result: Result) -> None:
     console.print(result.verdict)
 
 
+def deformation_words(result: Result) -> str:
+    """What is left of a frame beside its pose, in a line."""
+    if result.deformation is None:
+        return "deformation: not sought, for the frame is none of this volume"
+    return result.deformation.words
+
+
 def open_worker(job: Job) -> Worker:
     """The volume, prepared; errors speak of the options of this verb."""
     from scopereg.registration.batch import worker
@@ -239,11 +254,16 @@ def volume_notes(volume: Volume, notes: Iterable[str], options: RegisterOptions)
 
 def _targets(options: RegisterOptions) -> dict[str, Path]:
     """Files to write by kind, their endings checked, none of them an input."""
+    from scopereg.registration.batch import deformation_beside
+
     given = {"pose": options.output, "placed": options.placed, "resliced": options.resliced}
     targets = {kind: Path(value) for kind, value in given.items() if value is not None}
+    if options.deformable and "pose" in targets:
+        targets["deformation"] = deformation_beside(targets["pose"])
     inputs = {path.resolve() for path in (options.frame, options.volume) if path is not None}
     for kind, path in targets.items():
-        _check_ending(kind, path.name)
+        if kind != "deformation":
+            _check_ending(kind, path.name)
         if path.resolve() in inputs:
             raise ScopeRegError("it would overwrite an input", where=str(path), fix="choose another name")
     if len({path.resolve() for path in targets.values()}) < len(targets):
@@ -284,6 +304,7 @@ def _job(options: RegisterOptions, reading: Reading, folder: Path) -> Job:
         options.seconds,
         options.any_angle,
         options.thickness_mm,
+        options.deformable,
     )
 
 

@@ -121,6 +121,16 @@ class Normal(NamedTuple):
     residual: Float[Tensor, "b"]
 
 
+class Local(NamedTuple):
+    """The least-squares problem of each place of frames: which shift in the frame's axes makes the features equal."""
+
+    among: Float[Tensor, "b n 3 3"]
+    with_rest: Float[Tensor, "b n 3"]
+    weights: Float[Tensor, "b n"]  # less where features are far apart
+    squared: Float[Tensor, "b n"]  # distance of the features
+    residual: Float[Tensor, "b"]  # mean of these, weighted without regard to how far they are apart
+
+
 class Agreement(NamedTuple):
     """How far features of frames and volumes are apart at poses."""
 
@@ -240,28 +250,38 @@ class FineStage(nn.Module):
 
         With `stretched` two more, of a frame that is wider and higher than its pixels say, by shares of the lever.
         """
+        at = self.local(level, frame, volume, place(frame.points, *poses), poses.rotation)
+        points, moves = len(frame.points), frame.moves
+        if stretched:
+            moves = torch.cat([moves, torch.diag_embed(frame.points / frame.lever)[:, :, :2]], 2)
+        turned = torch.einsum("bnij,njl->bnil", at.among, moves)
+        matrix = torch.einsum("nik,bnil->bkl", moves, turned)
+        slope = torch.einsum("nik,bni->bk", moves, at.with_rest)
+        return Normal(matrix / points, slope / points, at.residual)
+
+    def local(
+        self,
+        level: int,
+        frame: FrameLevel,
+        volume: VolumeLevel,
+        points: Float[Tensor, "b n 3"],
+        rotation: Float[Tensor, "b 3 3"],
+    ) -> Local:
+        """The equations of each place on its own, wherever in the volume it lies: of its shift in the frame's axes."""
         count = frame.vectors.shape[2]
-        samples, inside = read_table(
-            volume.table, volume.lattice, place(frame.points, *poses) / volume.stride
-        )  # (B, N, 4 S + 1)
+        samples, inside = read_table(volume.table, volume.lattice, points / volume.stride)  # (B, N, 4 S + 1)
         apart = samples[..., :count] - frame.vectors
         squared = apart.square().sum(-1)
         weights = frame.weights * torch.sigmoid(samples[..., count]) * inside
         residual = (weights * squared).sum(1) / weights.sum(1).clamp_min(1e-6)
         weights = weights / (1 + squared * torch.exp(-2 * self.log_tolerance[level]))  # far apart is a stranger
-        # Features along the frame's axes. All that follows are sums over them, so points have matrices of three rows.
+        # Features along the frame's axes. All that follow are sums over them, so points have matrices of three rows.
         slopes = samples[..., count + 1 :].unflatten(-1, (3, count))  # (B, N, 3, S), x, y, z
-        slopes = torch.einsum("bnks,bkj->bnjs", slopes, poses.rotation)
+        slopes = torch.einsum("bnks,bkj->bnjs", slopes, rotation)
         weighted = slopes * weights[..., None, None]
         among = weighted @ slopes.transpose(2, 3)  # (B, N, 3, 3)
         with_rest = (weighted @ apart.unsqueeze(-1)).squeeze(-1)  # (B, N, 3)
-        points, moves = len(frame.points), frame.moves
-        if stretched:
-            moves = torch.cat([moves, torch.diag_embed(frame.points / frame.lever)[:, :, :2]], 2)
-        turned = torch.einsum("bnij,njl->bnil", among, moves)
-        matrix = torch.einsum("nik,bnil->bkl", moves, turned)
-        slope = torch.einsum("nik,bni->bk", moves, with_rest)
-        return Normal(matrix / points, slope / points, residual)
+        return Local(among, with_rest, weights, squared, residual)
 
     def agreement(self, level: int, frame: FrameLevel, volume: VolumeLevel, poses: VoxelPoses) -> Agreement:
         """Of frames at poses, without the equations."""

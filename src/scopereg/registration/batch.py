@@ -40,6 +40,11 @@ _PLUS = ".igs"  # what PLUS puts before .mha
 Taken = TypeVar("Taken")
 
 
+def deformation_beside(pose: Path) -> Path:
+    """The file of the deformation that belongs to the file of a pose."""
+    return pose.with_name(f"{pose.stem}.deformation.h5")
+
+
 @dataclass(frozen=True)
 class Job:
     """What is done to every frame, and what is written of it."""
@@ -58,12 +63,14 @@ class Job:
     seconds: float | None = None  # after which neither a search nor a fallback begins anything new
     any_angle: bool = False
     thickness_mm: str | None = None  # of frames, beyond that of the volume
+    deformable: bool = False  # whether the deformation that the pose leaves is sought, and written beside it
 
     def targets(self, name: str) -> dict[str, Path]:
         """Files of a frame by kind."""
         wanted = {"pose": self.ending, "placed": self.placed, "resliced": self.resliced}
         middle = {"pose": "", "placed": ".placed", "resliced": ".resliced"}
-        return {kind: self.folder / f"{name}{middle[kind]}{ending}" for kind, ending in wanted.items() if ending}
+        files = {kind: self.folder / f"{name}{middle[kind]}{ending}" for kind, ending in wanted.items() if ending}
+        return {**files, **({"deformation": deformation_beside(files["pose"])} if self.deformable else {})}
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,8 @@ def worker(job: Job) -> Worker:
     start = Start.read(job.start, job.world)
     volume = job.reading.open_volume()
     how: dict[str, Any] = {"wide": job.wide, "any_angle": job.any_angle, "thickness_mm": job.thickness_mm}
-    return Worker(Locator(volume, job.method, device=job.device, seconds=job.seconds, **how), start)
+    how |= {"seconds": job.seconds, "deformable": job.deformable}
+    return Worker(Locator(volume, job.method, device=job.device, **how), start)
 
 
 @lru_cache(maxsize=1)
@@ -240,6 +248,9 @@ def write_result(result: Result, targets: dict[str, Path], convention: Conventio
     written = []
     if path := targets.get("pose"):
         written.append(result.save(path, convention=convention))
+        deformation_beside(path).unlink(missing_ok=True)  # that of another pose
+    if (path := targets.get("deformation")) and result.deformation is not None:
+        written.append(result.deformation.save(path, convention=convention))
     if path := targets.get("placed"):
         written.append(write_placed_frame(result.frame, result.pose, path))
     if path := targets.get("resliced"):
@@ -266,7 +277,8 @@ def forget(tasks: Sequence[Task], job: Job) -> None:
     for name in (TABLE, PAGE):
         (job.folder / name).unlink(missing_ok=True)
     for task in tasks:
-        for path in job.targets(task.name).values():
+        targets = job.targets(task.name)
+        for path in (*targets.values(), deformation_beside(targets["pose"])):
             path.unlink(missing_ok=True)
 
 

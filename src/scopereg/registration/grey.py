@@ -22,7 +22,7 @@ from scopereg.geometry import VoxelPoses, centred_axis, sample_slice
 from scopereg.geometry.beam import TAPS, WEIGHTS
 from scopereg.geometry.steps import lever_voxels
 from scopereg.images import field_of_view, largest_section
-from scopereg.registration.likeness import NOTHING_SHARED, Normal
+from scopereg.registration.likeness import NOTHING_SHARED, Local, Normal
 
 GREY = "grey"
 _GRAIN = 1.5  # voxels: how far speckle reaches
@@ -31,6 +31,8 @@ _MOSTLY = 0.99  # a sample counts where all voxels around it have a picture
 _QUIET = 1e-4  # spread of grey values in [0, 1] that is none
 _LEAST = 1e-3  # share of seen pixels under a window, below which nothing is known there
 _LEAST_PIXELS = 16  # that a similarity takes
+_MOST_ALIKE = 0.95  # correlation that points are trusted by, at the most
+_STRANGE = 4.0  # squared distance of grey values, as a multiple of the usual one, that counts half
 _HALF = 0.5  # weight of the taps that must lie where the volume has a picture
 
 
@@ -192,6 +194,7 @@ class GreyComparison:
         axes = (centred_axis(n, device=frames.device) for n in (height, width))
         y, x = torch.meshgrid(*(axis[part] for axis, part in zip(axes, (rows, columns), strict=True)), indexing="ij")
         self.x, self.y = x.flatten(), y.flatten()  # (N,)
+        self.places = torch.stack([self.x, self.y], 1)
         self.lever = lever_voxels(height, width)
         self.across = None if across is None else across[:, rows, columns].flatten(1)
         halves = (max((n - 1) / 2, 0.5) for n in reversed(volume.shape[1:]))
@@ -216,6 +219,25 @@ class GreyComparison:
     def stretched(self, poses: VoxelPoses) -> Normal:
         """The same with the size of pixels."""
         return self._normal(poses, stretched=True)
+
+    def local(self, poses: VoxelPoses, off: Float[Tensor, "b n 3"]) -> Local:
+        """The equations of pixels: how far the frame's values are from what the volume's let expect.
+
+        Both have mean 0 and spread 1 over the pixels that both images have. With a correlation r, r times the volume's
+        is expected, and errors have a variance of 1 - r^2.
+        """
+        samples = self._sampled(poses, self.volume, off @ poses.rotation.transpose(1, 2))
+        both = self.seen * (samples[1] > _MOSTLY)
+        cut, spread = _standardised(samples[0], both)
+        frame, _ = _standardised(self.frames, both)
+        alike = ((cut * frame * both).sum(1, keepdim=True) / both.sum(1, keepdim=True).clamp_min(1)).clamp(
+            _WEAK, _MOST_ALIKE
+        )
+        rest, variance = frame - alike * cut, 1 - alike.square()
+        weights = self.each / variance * both / (1 + rest.square() / (_STRANGE * variance))
+        slopes = torch.einsum("cbn,bck->bnk", samples[2:], poses.rotation) * (alike / spread).unsqueeze(-1)
+        matrix = weights[..., None, None] * slopes.unsqueeze(3) * slopes.unsqueeze(2)
+        return Local(matrix, -(weights * rest).unsqueeze(-1) * slopes)
 
     def _normal(self, poses: VoxelPoses, *, stretched: bool) -> Normal:
         if self.across is None:
@@ -279,6 +301,14 @@ class GreyComparison:
         enough = count >= self.options.least_inside * self.seen.sum(1).clamp(1, self.most)
         similarity = torch.where(enough, with_frame[:, 0], NOTHING_SHARED)
         return _Moments(similarity, count, among, with_frame)
+
+
+def _standardised(values: Float[Tensor, "b n"], both: Float[Tensor, "b n"]) -> tuple[Tensor, Tensor]:
+    """Values with mean 0 and spread 1 where `both` is 1; and the spread (B, 1) that they had."""
+    count = both.sum(1, keepdim=True).clamp_min(1)
+    apart = values - (values * both).sum(1, keepdim=True) / count
+    spread = ((apart.square() * both).sum(1, keepdim=True) / count).sqrt().clamp_min(_QUIET)
+    return apart / spread, spread
 
 
 def _as_probability(

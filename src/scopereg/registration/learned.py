@@ -16,7 +16,7 @@ from scopereg.networks.fine import FineStage, FineVolume, FrameLevel, VolumeLeve
 from scopereg.networks.pyramid import STRIDES
 from scopereg.networks.weights import fine_beside, load_network, weights_file, weights_sha256
 from scopereg.registration.fine import coverable
-from scopereg.registration.likeness import NOTHING_SHARED, Normal
+from scopereg.registration.likeness import NOTHING_SHARED, Local, Normal
 from scopereg.registration.settings import DEFAULT
 
 LEARNED = "learned"
@@ -79,6 +79,7 @@ class LearnedComparison:
         self.stage, self.level, self.frame, self.volume = stage, level, frame, volume
         self.lever = frame.lever
         self.longest_step = _LONGEST * STRIDES[level]
+        self.places = frame.points[:, :2]
 
     def similarity(self, poses: VoxelPoses) -> Float[Tensor, "b"]:
         """Mean cosine of the features, which have length 1."""
@@ -94,8 +95,21 @@ class LearnedComparison:
         """The same with the size of pixels."""
         return self._normal(poses, stretched=True)
 
+    def local(self, poses: VoxelPoses, off: Float[Tensor, "b n 3"]) -> Local:
+        """The equations of points, divided by how far apart features usually are."""
+        points = place_off(self.frame.points, poses, off)
+        at = self.stage.local(self.level, self.frame, self.volume, points, poses.rotation)
+        usual = (at.weights * at.squared).sum(1) / at.weights.sum(1).clamp_min(1e-6) / self.frame.vectors.shape[2]
+        usual = usual.clamp_min(1e-6)
+        return Local(at.among / usual[:, None, None, None], at.with_rest / usual[:, None, None])
+
     def _normal(self, poses: VoxelPoses, *, stretched: bool) -> Normal:
         found = self.stage.agreement(self.level, self.frame, self.volume, poses)
         at = self.stage.normal(self.level, self.frame, self.volume, poses, stretched=stretched)
         weight = found.compared.clamp_min(1e-6)
         return Normal(-found.robust / 2, at.matrix / weight[:, None, None], at.slope / weight[:, None])
+
+
+def place_off(points: Float[Tensor, "n 3"], poses: VoxelPoses, off: Float[Tensor, "b n 3"]) -> Float[Tensor, "b n 3"]:
+    """Where points of frames lie in volumes that are off their places."""
+    return (points + off) @ poses.rotation.transpose(1, 2) + poses.translation[:, None]

@@ -63,6 +63,24 @@ class Stretchable(Comparison, Protocol):
         ...
 
 
+class Local(NamedTuple):
+    """The least-squares problem of each point of frames alone: which shift along the frame's axes it asks for."""
+
+    matrix: Float[Tensor, "b n 3 3"]  # of voxels; what all points say together is the sum, were they independent
+    slope: Float[Tensor, "b n 3"]
+
+
+@runtime_checkable
+class Pointwise(Comparison, Protocol):
+    """A comparison that also tells what each point of a frame says, for displacements that are not rigid."""
+
+    places: Float[Tensor, "n 2"]  # points that are compared, in voxels from the middle of the frame
+
+    def local(self, poses: VoxelPoses, off: Float[Tensor, "b n 3"]) -> Local:
+        """The equations of points that lie `off` their places, in voxels along the frame's axes."""
+        ...
+
+
 @runtime_checkable
 class PreparedLikeness(Protocol):
     """A volume that frames are compared with."""

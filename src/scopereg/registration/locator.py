@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from scopereg.geometry import Pose
 from scopereg.images import Frame, Volume, check_content
 from scopereg.progress import timed
 from scopereg.registration.body import BODY, Body
+from scopereg.registration.deformable.fitting import Deformer
 from scopereg.registration.method import Method, create
 from scopereg.registration.model import Registrar
 from scopereg.registration.prepared import Found
@@ -50,9 +52,10 @@ class Locator:
         seconds: float | None = None,
         any_angle: bool = False,
         thickness_mm: float | str | None = None,
+        deformable: bool = False,
         device: str = "auto",
     ) -> None:
-        """See `method.create`."""
+        """See `method.create`. With `deformable` results also tell the deformation that the rigid pose leaves."""
         check_content(volume)
         self.volume = volume
         how: dict[str, Any] = {"wide": wide, "refine": refine, "fallback": fallback, "thickness_mm": thickness_mm}
@@ -62,6 +65,7 @@ class Locator:
         with timed(f"prepared the volume for {self.method.name}"):
             self.prepared = self.method.prepare(unit)
             self.alike = self.prepared.alike or Similarity(isotropic(unit)[0], resolve_device(device))
+            self.deformer = Deformer(unit, device) if deformable else None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -150,9 +154,14 @@ class Locator:
         return None if refined is None else self._of(frame, refined)
 
     def _of(self, frame: Frame, result: Result) -> Result:
-        """The result with the images as they came, and how alike they are."""
+        """The result with the images as they came, how alike they are, and what the pose leaves where it may do so."""
         if not self.prepared.measures:
             result = self.alike.of(frame.for_registration(), result)
+        if self.deformer is not None and result.belongs is not False:
+            begin = time.perf_counter()
+            deformation = self.deformer.deform(frame.for_registration(), result.pose)
+            taken_ms = (time.perf_counter() - begin) * 1e3
+            result = replace(result, deformation=deformation, time_ms=result.time_ms + taken_ms)
         notes = (*result.notes, *_size_doubts(frame, self.volume))
         return replace(result, frame=frame, volume=self.volume, notes=notes)
 

@@ -217,7 +217,7 @@ def _precise_spread(volume: Volume) -> float:
     return _PRECISE * max(seen_mm / volume.isotropic_spacing_mm, 1.0)
 
 
-def _spacing_mm(volume: Volume, most_voxels: int | None) -> float | None:
+def likeness_spacing_mm(volume: Volume, most_voxels: int | None) -> float | None:
     """The voxel size with which no plane has more than so many voxels along a side; None: as fine as the volume is."""
     if most_voxels is None:
         return None
@@ -277,7 +277,7 @@ class PreparedRefinement(Prepared):
     def __init__(self, method: RefinedMethod, before: Prepared, volume: Volume) -> None:
         self.before, self.alone, self.words = before, method.alone, method.words
         self.stage = refined_by(method.likeness.name)
-        self.volume, note = isotropic(volume, _spacing_mm(volume, method.likeness.most_voxels))
+        self.volume, note = isotropic(volume, likeness_spacing_mm(volume, method.likeness.most_voxels))
         self.notes = tuple(dict.fromkeys((*before.notes, *((note,) if note else ()))))
         spread = _precise_spread(self.volume) if before.precise else None
         voxels = self.volume.array.to(method.device)

@@ -87,6 +87,7 @@ def register(
     seconds: float | None = None,
     wide: bool = False,
     any_angle: bool = False,
+    deformable: bool = False,
     device: str = "auto",
 ) -> Result:
     """Find `ImageToVolume` of a frame in a volume; either may be a file. `.save("pose.tfm")` writes what it gives.
@@ -95,7 +96,8 @@ def register(
     too, and with `any_angle` it may be turned in its plane by any angle. What a network finds is refined
     (`refine=False` leaves it) and, while it is not ok, sought in other ways: a wide search, then mutual information,
     each seen again by the network and refined. That takes some seconds to a minute; `fallback=False` leaves it out, and
-    after `seconds` nothing new is begun. `notes` tell what was tried.
+    after `seconds` nothing new is begun. `notes` tell what was tried. With `deformable` the `deformation` of the result
+    is what the rigid pose leaves, see docs/deformable.md.
 
     `method` is a model of the package (`registration.model.names()`), the path of weights (.safetensors), simpleitk-mi,
     simpleitk-ncc, elastix, or identity: no search. These last are refined where `refine=True` asks for it. A name with
@@ -106,7 +108,9 @@ def register(
     frame = frame if isinstance(frame, Frame) else read_frame(_file(frame, "frame", "Frame(array, spacing_mm)"))
     volume = volume if isinstance(volume, Volume) else read_volume(_file(volume, "volume", "Volume(array, spacing_mm)"))
     name = str(parse(str(method)).persistent(refine=refine, fallback=fallback))
-    locator = Locator(volume, name, wide=wide, seconds=seconds, any_angle=any_angle, device=device)
+    locator = Locator(
+        volume, name, wide=wide, seconds=seconds, any_angle=any_angle, deformable=deformable, device=device
+    )
     begin = Start.read(start).of(frame, volume)
     result = with_hints(locator, frame, locator.locate(frame, begin), begin)
     notes = (*reader_notes(frame), *reader_notes(volume), *locator.notes, *result.notes)

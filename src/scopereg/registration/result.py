@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from scopereg.images import Frame, Volume
     from scopereg.io.transforms import Convention
+    from scopereg.registration.deformable.displacement import Deformation
     from scopereg.viewer.page import Shown
 
 
@@ -70,6 +71,7 @@ class Result:
     evidence: Tensor | None = field(default=None, repr=False, compare=False)  # (H', W'), of cells over the frame
     timings_ms: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # of its parts
     alternatives: tuple[Result, ...] = field(default=(), repr=False, compare=False)  # other places of a wide search
+    deformation: Deformation | None = field(default=None, repr=False, compare=False)  # what the pose leaves, if sought
     frame: Frame | None = field(default=None, repr=False, compare=False)  # what was registered, as files name it
     volume: Volume | None = field(default=None, repr=False, compare=False)
 
@@ -127,6 +129,7 @@ class Result:
             "signs": {name: _number(value) for name, value in self.features.items()},
             "timings_ms": self.timings_ms,
             "notes": list(self.notes),
+            **({} if self.deformation is None else {"deformation": self.deformation.facts}),
         }
 
     def row(self, digits: int = 2) -> dict[str, str]:

@@ -18,6 +18,7 @@ from scopereg.registration.reading import image_line
 from scopereg.registration.result import Assessment, Result
 from scopereg.registration.together import Together
 from scopereg.report.charts import line_chart
+from scopereg.report.deformation_section import DRAWN, add_deformations, deformed_grid
 from scopereg.report.drawing import Series
 from scopereg.report.frame_pictures import small
 from scopereg.report.page import Picture, Report
@@ -56,6 +57,7 @@ def make_page(
         report.heading("Similarity", "Frame after frame, of those that were located.")
         values = [0.0 if math.isnan(row.found.similarity) else row.found.similarity for row in found]
         report.chart(line_chart([Series("similarity", values, "var(--c0)")], x_label="frame", y_label="similarity"))
+    add_deformations(report, found)
     _add_pictures(report, chosen(found), volume, job)
     _add_poses(report, found)
     report.facts(provenance(device="cpu"))
@@ -167,7 +169,11 @@ def _add_pictures(report: Report, rows: Sequence[Row], volume: Volume, job: Job)
     for row in rows:
         frame = small(cine_of(job.reading, row.task.path)[row.task.index], widest=_WIDEST)
         cut = torch.from_numpy(resliced_image(volume, frame, row.found.pose).array)[0]
-        report.strip(f"{row.found.similarity:.3f}", row.task.label, _strip(frame.array, cut))
+        pictures = _strip(frame.array, cut)
+        deformation = row.found.deformation
+        if deformation is not None and deformation.is_significant:
+            pictures.append(Picture(f"deformation, drawn {DRAWN:g} times as large", deformed_grid(frame, deformation)))
+        report.strip(f"{row.found.similarity:.3f}", row.task.label, pictures)
 
 
 def _strip(image: Tensor, cut: Tensor) -> list[Picture]:

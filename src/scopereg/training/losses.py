@@ -8,6 +8,7 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import VoxelPoses
+from scopereg.geometry.elastic import POISSON_RATIO, navier_cauchy
 from scopereg.networks.encoders import STRIDE
 from scopereg.networks.lattice import kept
 from scopereg.networks.scope_reg import NetworkResult
@@ -17,7 +18,6 @@ from scopereg.training.settings import TrainSettings
 LEVER_VOXELS = 43.0  # rho: half the side of the cube whose corners and face centres are compared
 ROUND_VOXELS = 0.5  # where the distance loss turns into a parabola: a distance has no slope at zero
 EARLIER = 0.5  # what a look counts beside the one after it
-POISSON_RATIO = 0.45  # soft tissue is nearly incompressible
 
 
 def total_loss(result: NetworkResult, true: VoxelPoses, settings: TrainSettings = PAPER) -> Tensor:
@@ -112,15 +112,7 @@ def elasticity_loss(coordinates: Tensor, poisson_ratio: float = POISSON_RATIO) -
             f"Poisson's ratio is {poisson_ratio}", where="elasticity_loss(poisson_ratio)", fix="pass a number below 0.5"
         )
     field = coordinates - slice_field(coordinates)
-    inner = field[..., 1:-1, 1:-1]
-    xx = field[..., 1:-1, 2:] - 2 * inner + field[..., 1:-1, :-2]
-    yy = field[..., 2:, 1:-1] - 2 * inner + field[..., :-2, 1:-1]
-    xy = (field[..., 2:, 2:] - field[..., 2:, :-2] - field[..., :-2, 2:] + field[..., :-2, :-2]) / 4
-    # Gradient of the divergence d u_x/dx + d u_y/dy; nothing changes along z.
-    along_x = xx[:, 0] + xy[:, 1]
-    along_y = xy[:, 0] + yy[:, 1]
-    divergence = torch.stack([along_x, along_y, torch.zeros_like(along_x)], 1)
-    residual = xx + yy + divergence / (1 - 2 * poisson_ratio)
+    residual = navier_cauchy(field, poisson_ratio)
     return residual.square().sum(1).mean((1, 2))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
@@ -29,6 +29,8 @@ _EXTRA_PLANES = 8  # planes of speckle beyond the volume before it repeats
 
 
 Points = tuple[Tensor, Tensor, Tensor]  # x, y, z in mm of the volume
+# Of points x, y of frames, in mm from their middles: how far the tissue there came from, x, y and off the plane.
+Displaced = Callable[[Tensor, Tensor], Points]
 
 
 class Acquisition(NamedTuple):
@@ -78,12 +80,14 @@ class Phantom:
         speckle_correlation: float | None = None,
         slice_shape: tuple[int, int] | None = None,
         thickness_mm: float | str | None = None,
+        displaced: Displaced | None = None,
     ) -> Acquisition:
         """Frames at poses (B, 3, 3) and (B, 3) in centred voxels, as for `geometry.sample_slice`.
 
         "paper" cuts them out of the volume with zeros outside. "honest" acquires them anew from the same patient with
         their own speckle, gain, shadows and fan; `seed` draws these, the pose has no part in them. With `thickness_mm`
-        they average the tissue across their plane: so many mm, or as their depth lets expect (`estimated`).
+        they average the tissue across their plane: so many mm, or as their depth lets expect (`estimated`). `displaced`
+        tells how tissue was deformed since the volume: a point p shows what lies at p + displaced(p) in the volume.
         """
         options = resolve_protocol(protocol, speckle_correlation, thickness_mm)
         check_seed(seed, "Phantom.acquire(seed)")
@@ -95,7 +99,15 @@ class Phantom:
                 where="Phantom.acquire(slice_shape)",
                 fix="pass (H, W), at least one pixel",
             )
-        return (self._cut if options.cut else self._acquire)(rotation, translation, options, seed, size)
+        if options.cut and displaced is not None:
+            raise ScopeRegError(
+                "a frame that is cut out of the volume shows it as it is",
+                where="Phantom.acquire(displaced)",
+                fix='use protocol="honest"',
+            )
+        if options.cut:
+            return self._cut(rotation, translation, options, seed, size)
+        return self._acquire(rotation, translation, options, seed, size, displaced)
 
     def _cut(
         self, rotation: Tensor, translation: Tensor, options: AcquisitionOptions, seed: int, size: tuple[int, int]
@@ -106,7 +118,13 @@ class Phantom:
         return Acquisition(images, labels.to(torch.uint8), images > 0)
 
     def _acquire(
-        self, rotation: Tensor, translation: Tensor, options: AcquisitionOptions, seed: int, size: tuple[int, int]
+        self,
+        rotation: Tensor,
+        translation: Tensor,
+        options: AcquisitionOptions,
+        seed: int,
+        size: tuple[int, int],
+        displaced: Displaced | None,
     ) -> Acquisition:
         generator = generator_for(f"frames of {self.anatomy}", self.seed, seed, device=self.device)
         fan = vary_fan(self.fan, options, len(rotation), generator)
@@ -114,7 +132,7 @@ class Phantom:
         chunk = max(1, _CHUNK.get(self.device.type, _CHUNK["cuda"]) // self.speckle[0].numel())
         parts = [
             self._acquire_chunk(
-                rotation[frames], translation[frames], fan[frames], scanner[frames], options, generator, size
+                rotation[frames], translation[frames], fan[frames], scanner[frames], options, generator, size, displaced
             )
             for frames in (slice(start, start + chunk) for start in range(0, len(rotation), chunk))
         ]
@@ -129,10 +147,11 @@ class Phantom:
         options: AcquisitionOptions,
         generator: torch.Generator,
         size: tuple[int, int],
+        displaced: Displaced | None,
     ) -> Acquisition:
         place = rotation, translation * self.spacing_mm
         rays = fan.ray_positions(*self.speckle.shape[1:])
-        points = _to_volume_mm(*place, *rays)
+        points = _to_volume_mm(*place, *_came_from(displaced, *rays))
         field = self._frame_speckle(points, fan, scanner, options.speckle_correlation, generator)
         below = fan.below_face_mm(*rays)
 
@@ -150,7 +169,8 @@ class Phantom:
             grey = compress(torch.stack(power).sum(0).sqrt(), scanner)
         x, y = (plane_points(size, device=self.device) * self.spacing_mm).unbind(-1)
         images, mask = scan_convert(grey, fan, x, y)
-        labels = self.patient.labels(*_to_volume_mm(*place, x, y), fan.below_face_mm(x, y))
+        tissue = _to_volume_mm(*place, *_came_from(displaced, x, y))
+        labels = self.patient.labels(*tissue, fan.below_face_mm(x, y))
         return Acquisition(images, labels, mask)
 
     def _frame_speckle(
@@ -236,12 +256,21 @@ def _render_volume(
     return torch.cat(slabs)
 
 
-def _to_volume_mm(rotation: Tensor, translation_mm: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Volume coordinates in mm of plane points (H, W) or (B, H, W) in mm."""
+def _came_from(displaced: Displaced | None, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Where the tissue at points of frames lay when the volume was made, in the frames' own mm."""
+    return (x, y) if displaced is None else tuple(map(torch.add, displaced(x, y), (x, y, torch.zeros_like(x))))
+
+
+def _to_volume_mm(
+    rotation: Tensor, translation_mm: Tensor, x: Tensor, y: Tensor, off: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Volume coordinates in mm of plane points (H, W) or (B, H, W) in mm, or of points `off` the plane."""
     parts = []
     for row in range(3):
         a, b, c = (v.reshape(-1, 1, 1) for v in (rotation[:, row, 0], rotation[:, row, 1], translation_mm[:, row]))
         parts.append(a * x + b * y + c)
+    if off is not None:
+        parts = [part + rotation[:, row, 2].reshape(-1, 1, 1) * off for row, part in enumerate(parts)]
     return parts[0], parts[1], parts[2]
 
 
