@@ -30,7 +30,7 @@ SHAPED = [
     *("geometry.spline", "geometry.elastic"),
     *("registration.deformable.equations", "registration.deformable.elasticity"),
     *("registration.likeness", "registration.grey", "registration.refine", "registration.confidence"),
-    *("registration.fine", "registration.learned"),
+    *("registration.fine", "registration.learned", "registration.lc2"),
     *(f"ops.scan.{name}" for name in ("forms", "layout", "reference", "torch_backend", "recorded", "meta", "cpu")),
     *("ops.decode.plain", "ops.descent", "ops.gates", "ops.norms", "ops.ssim"),
     *("ops.splat", "ops.bridges", "ops.correlation"),

@@ -93,7 +93,7 @@ def test_it_is_part_of_the_grammar() -> None:
     name = parse("universal:wide+refine=differences")
     assert (str(name), name.refines, name.steps) == ("universal:wide+refine=differences", True, ("refine=differences",))
     assert str(name.also(refine=True)) == str(name)
-    assert methods.likenesses() == ("grey", "learned", "differences")
+    assert methods.likenesses() == ("grey", "learned", "lc2", "differences")
     near, far = create("universal+refine=differences", "cpu"), create("identity+refine=differences", "cpu")
     assert near.name == "universal + refine=differences"
     assert (near.facts["likeness"], near.facts["iterations"], far.facts["iterations"]) == ("differences", 12, 20)

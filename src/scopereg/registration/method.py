@@ -23,6 +23,7 @@ from scopereg.images import Volume
 from scopereg.registration import model as models
 from scopereg.registration.fallback import FALLBACK, AgainWay, FallbackMethod, MakeWay, MethodWay, WiderWay
 from scopereg.registration.grey import GREY, make_grey
+from scopereg.registration.lc2 import LC2, make_lc2
 from scopereg.registration.learned import LEARNED, make_learned
 from scopereg.registration.likeness import MakeLikeness
 from scopereg.registration.model import Registrar
@@ -72,7 +73,7 @@ _STEPS: dict[str, MakeStep] = {
     **{name: partial(lambda name, before, device: _classical(name, before), name) for name in CLASSICAL},
 }
 
-_LIKENESSES: dict[str, MakeLikeness] = {GREY: make_grey, LEARNED: make_learned}
+_LIKENESSES: dict[str, MakeLikeness] = {GREY: make_grey, LEARNED: make_learned, LC2: make_lc2}
 
 
 def register_method(name: str, make: MakeMethod) -> None:
