@@ -203,8 +203,9 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
         result = with_hints(ready.locator, frame, ready.locator.locate(frame, start), start)
     print_notes(console, result.notes)
     print_result(console, result)
-    if options.deformable:
-        console.print(deformation_words(result))
+    if result.deformation is not None:
+        doubt = "; it is of a pose that may not be relied on" if result.ok is False else ""
+        console.print(f"deformation: {result.deformation.words}{doubt}")
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     written = write_result(told, targets, options.convention)
     for path in written:
@@ -225,13 +226,6 @@ def print_result(console: Console, result: Result) -> None:
     console.print(str(result.pose))
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
     console.print(result.verdict)
-
-
-def deformation_words(result: Result) -> str:
-    """What is left of a frame beside its pose, in a line."""
-    if result.deformation is None:
-        return "deformation: not sought, for the frame is none of this volume"
-    return result.deformation.words
 
 
 def open_worker(job: Job) -> Worker:
