@@ -43,6 +43,10 @@ _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
     "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
 }
+_DEFORMS = {
+    "slicer": "in 3D Slicer the frame lies under it, and it under the pose",
+    "itk-resample": "ITK applies it before the pose",
+}
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
 NOT_OK = 3  # status of a strict run where a pose may not be relied on
 _MOST_NAMED = 20  # frames that are not ok, one line each
@@ -324,6 +328,8 @@ def batch_job(options: RegisterOptions, reading: Reading) -> Job:
 
 
 def _meaning(path: Path, options: RegisterOptions) -> str:
+    if path.suffixes[-2:] == [".deformation", ".h5"]:
+        return f"  ({_DEFORMS[options.convention]})"
     return f"  ({_MEANS[options.convention]})" if path.suffix.lower() in (".tfm", ".h5") else ""
 
 
