@@ -39,6 +39,7 @@ def test_the_deformation_is_written_beside_the_pose(
     told = json.loads(said.out)
     assert [Path(path).name for path in told["files"]] == ["pose.tfm", "pose.deformation.h5"]
     assert "deformation: none that stands out" in said.err
+    assert "pose.deformation.h5  (in 3D Slicer the frame lies under it, and it under the pose)" in said.err
     assert told["deformation"]["significant"] is False  # the frame is a cut of the volume
     assert told["deformation"]["max_mm"] == told["deformation"]["step_mm"] == told["deformation"]["folds"] == 0
     transform = sitk.ReadTransform(str(tmp_path / "pose.deformation.h5"))

@@ -16,9 +16,9 @@ from scopereg.data.worlds.probes import draw_probes
 from scopereg.data.worlds.ranges import greatest_offset
 from scopereg.data.worlds.sets import make_worlds
 from scopereg.data.worlds.sweep import draw_sweep
-from scopereg.data.worlds.world import draw_poses, draw_tissue
+from scopereg.data.worlds.world import draw_deformed_worlds, draw_poses, draw_tissue
 from scopereg.errors import ScopeRegError
-from scopereg.geometry import VoxelPoses, inside_fraction, sample_slice
+from scopereg.geometry import VoxelPoses, inside_fraction, plane_points, sample_slice
 from scopereg.registration.grey import similarity_at
 
 SHAPE = (24, 48, 64)
@@ -52,6 +52,26 @@ def test_a_batch_has_the_shapes_and_values_that_networks_take(easy: WorldBatch) 
         assert float(images.max()) <= 1
         assert float(images.std()) > 0.03
     assert easy.belongs.all()
+
+
+def test_points_of_deformed_worlds_lie_where_the_tissue_went() -> None:
+    """Each voxel shows the tissue at its own place: the one that shows a point of a frame is displaced to it."""
+    ranges = replace(WorldRanges(), deformed_chance=1.0, deformation=(1.5, 1.5), jitter_chance=0.0)
+    made = draw_deformed_worlds(2, 2, SHAPE, torch.Generator().manual_seed(3), ranges=ranges)
+    points = plane_points((5, 6)).reshape(-1, 2) * 6
+    found = made.where(points)  # (4, N, 3)
+    voxels = made.sweep.points.movedim(-1, 1).repeat_interleave(2, 0)  # (4, 3, D, H, W)
+    half = torch.tensor([(n - 1) / 2 for n in reversed(SHAPE)])
+    grid = (found / half)[:, None, None]
+    shown = F.grid_sample(voxels, grid, padding_mode="border", align_corners=True)[:, :, 0, 0].movedim(1, 2)
+    within = (found.abs() < half).all(-1)
+    true = points @ made.poses.rotation[..., :2].mT + made.poses.translation[:, None]
+    assert within.float().mean() > 0.3
+    off = (shown - true)[within].norm(dim=-1)
+    assert off.median() < 1e-4
+    assert off.max() < 0.2  # between voxels of which a node of the displacement lies
+    rigid = points @ made.batch.rotation[..., :2].mT + made.batch.translation[:, None]
+    assert 0.3 < (rigid - found)[within].norm(dim=-1).mean() < 3
 
 
 def test_frames_of_easy_worlds_look_like_the_volume_where_they_lie(easy: WorldBatch) -> None:

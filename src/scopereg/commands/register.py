@@ -43,6 +43,10 @@ _MEANS = {
     "slicer": "VolumeToImage: 3D Slicer puts the frame in place with it",
     "itk-resample": "ImageToVolume: ITK resamples the volume onto the frame with it",
 }
+_DEFORMS = {
+    "slicer": "in 3D Slicer the frame lies under it, and it under the pose",
+    "itk-resample": "ITK applies it before the pose",
+}
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
 NOT_OK = 3  # status of a strict run where a pose may not be relied on
 _MOST_NAMED = 20  # frames that are not ok, one line each
@@ -203,8 +207,9 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
         result = with_hints(ready.locator, frame, ready.locator.locate(frame, start), start)
     print_notes(console, result.notes)
     print_result(console, result)
-    if options.deformable:
-        console.print(deformation_words(result))
+    if result.deformation is not None:
+        doubt = "; it is of a pose that may not be relied on" if result.ok is False else ""
+        console.print(f"deformation: {result.deformation.words}{doubt}")
     told = replace(result, notes=(*reader_notes(frame), *notes, *result.notes))
     written = write_result(told, targets, options.convention)
     for path in written:
@@ -225,13 +230,6 @@ def print_result(console: Console, result: Result) -> None:
     console.print(str(result.pose))
     console.print(f"similarity {result.similarity:.3f} [{result.method}, {result.time_ms:.0f} ms]")
     console.print(result.verdict)
-
-
-def deformation_words(result: Result) -> str:
-    """What is left of a frame beside its pose, in a line."""
-    if result.deformation is None:
-        return "deformation: not sought, for the frame is none of this volume"
-    return result.deformation.words
 
 
 def open_worker(job: Job) -> Worker:
@@ -330,6 +328,8 @@ def batch_job(options: RegisterOptions, reading: Reading) -> Job:
 
 
 def _meaning(path: Path, options: RegisterOptions) -> str:
+    if path.suffixes[-2:] == [".deformation", ".h5"]:
+        return f"  ({_DEFORMS[options.convention]})"
     return f"  ({_MEANS[options.convention]})" if path.suffix.lower() in (".tfm", ".h5") else ""
 
 

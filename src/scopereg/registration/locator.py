@@ -154,10 +154,10 @@ class Locator:
         return None if refined is None else self._of(frame, refined)
 
     def _of(self, frame: Frame, result: Result) -> Result:
-        """The result with the images as they came, how alike they are, and what the pose leaves where it may do so."""
+        """The result with the images as they came, how alike they are, and what the pose leaves if that is sought."""
         if not self.prepared.measures:
             result = self.alike.of(frame.for_registration(), result)
-        if self.deformer is not None and result.belongs is not False:
+        if self.deformer is not None:
             begin = time.perf_counter()
             deformation = self.deformer.deform(frame.for_registration(), result.pose)
             taken_ms = (time.perf_counter() - begin) * 1e3

@@ -14,11 +14,12 @@ from scopereg.io.pictures import difference_pixels, grey_pixels
 from scopereg.io.placement import resliced_image
 from scopereg.provenance import provenance
 from scopereg.registration.batch import Job, Row, Tally, cine_of
+from scopereg.registration.deformable.displacement import DRAWN
 from scopereg.registration.reading import image_line
 from scopereg.registration.result import Assessment, Result
 from scopereg.registration.together import Together
 from scopereg.report.charts import line_chart
-from scopereg.report.deformation_section import DRAWN, add_deformations, deformed_grid
+from scopereg.report.deformation_section import add_deformations, deformed_grid
 from scopereg.report.drawing import Series
 from scopereg.report.frame_pictures import small
 from scopereg.report.page import Picture, Report

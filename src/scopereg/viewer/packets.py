@@ -21,6 +21,7 @@ from scopereg import __version__
 from scopereg.errors import ScopeRegError
 from scopereg.images import Frame, unit_range
 from scopereg.live.loop import Update
+from scopereg.registration.deformable.displacement import DRAWN
 from scopereg.registration.format import is_sized
 from scopereg.registration.result import Assessment, Result
 
@@ -48,11 +49,24 @@ def packet_of(
         "image_to_volume": None if result is None else flat(result.pose.matrix),
         "evidence": None if evidence is None else {"shape": list(evidence.shape)},
         **Assessment.of(result, error).facts,
+        **deformation_facts(result),
         **(more or {}),
     }
     head = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     maps = b"" if evidence is None else evidence.tobytes()
     return b"".join((struct.pack("<I", len(head)), head, pixels.tobytes(), maps))
+
+
+def deformation_facts(result: Result | None) -> dict[str, Any]:
+    """The grid that a page draws over a frame whose pose leaves a deformation; nothing of others."""
+    deformation = None if result is None else result.deformation
+    if deformation is None or not deformation.is_significant:
+        return {}
+    lines = [
+        {"rest": line.rest.round(2).tolist(), "moved": np.c_[line.drawn(DRAWN), line.moved_mm[:, 2]].round(2).tolist()}
+        for line in deformation.grid()
+    ]
+    return {"deformation": {"lines": lines, "drawn": DRAWN, "max_mm": deformation.facts["max_mm"]}}
 
 
 def _grid(pixels: Bytes, pixel_to_image: npt.NDArray[np.float64]) -> dict[str, Any]:

@@ -41,19 +41,24 @@ class Sweep:
 
     def where_frames_lie(self, poses: VoxelPoses, box: Box) -> VoxelPoses:
         """The best rigid poses in the volumes of frames that lie at `poses` (B, ...) in the worlds."""
-        count, worlds = len(poses.rotation), len(self.control)
+        count = len(poses.rotation)
         height, width = box.shape[1:]
         scale = on_device(((width - 1) / (_FIT_POINTS - 1), (height - 1) / (_FIT_POINTS - 1)), self.points.device)
         source = plane_points((_FIT_POINTS, _FIT_POINTS), device=self.points.device).reshape(-1, 2) * scale
         true = source @ poses.rotation[..., :2].transpose(1, 2) + poses.translation[:, None]  # (B, N, 3)
-        half = on_device(tuple((n - 1) / 2 for n in reversed(box.shape)), self.points.device)
-        place = true
-        for _ in range(2):  # the voxel v that shows v + displacement(v) = true
-            grid = (place / half).reshape(worlds, -1, 1, 1, 3)
-            moved = F.grid_sample(self.control, grid, padding_mode="border", align_corners=True)
-            place = true - moved.flatten(2).transpose(1, 2).reshape(count, -1, 3)
+        place = self.where_points_lie(true, box)
         fit = weighted_kabsch(source.expand(count, -1, -1), place, torch.ones_like(place[..., 0]))
         return VoxelPoses(fit.rotation, fit.translation)
+
+    def where_points_lie(self, true: Float[Tensor, "b k 3"], box: Box, rounds: int = 2) -> Float[Tensor, "b k 3"]:
+        """The voxels v that show points of the worlds, b / n in a row for each: v + displacement(v) = true."""
+        half = on_device(tuple((n - 1) / 2 for n in reversed(box.shape)), self.points.device)
+        place = true
+        for _ in range(rounds):
+            grid = (place / half).reshape(len(self.control), -1, 1, 1, 3)
+            moved = F.grid_sample(self.control, grid, padding_mode="border", align_corners=True)
+            place = true - moved.flatten(2).transpose(1, 2).reshape(true.shape)
+        return place
 
 
 def draw_sweep(box: Box, ranges: WorldRanges, draws: Draws) -> Sweep:

@@ -14,13 +14,14 @@ from scopereg.data.worlds.fields import Box
 from scopereg.data.worlds.motion import draw_motion
 from scopereg.data.worlds.ranges import Shape, WorldRanges, check_shape
 from scopereg.data.worlds.structures import add_bodies, add_shadowing, add_sheets, add_tubes
-from scopereg.data.worlds.sweep import draw_sweep
+from scopereg.data.worlds.sweep import Sweep, draw_sweep
 from scopereg.data.worlds.tissue import blend_labels, draw_fields
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import MIN_INSIDE, VoxelPoses, check_magnitude, inside_fraction, rotation_from_euler_deg
 from scopereg.threads import watched
 
 _TRIES = 6  # poses drawn for a frame, of which the first that shows enough of the volume is taken
+_ROUNDS = 12  # until a point that was displaced is found to a thousandth of a voxel
 _RANGES = WorldRanges()
 
 
@@ -32,6 +33,21 @@ class WorldBatch(NamedTuple):
     rotation: Float[Tensor, "nf 3 3"]  # frame to volume
     translation: Float[Tensor, "nf 3"]  # centred voxels
     belongs: Bool[Tensor, " nf"]  # frames of this world and not of another
+
+
+class DeformedWorlds(NamedTuple):
+    """Worlds, and where every point of a frame lies in its deformed volume, not only the best rigid pose."""
+
+    batch: WorldBatch
+    sweep: Sweep
+    poses: VoxelPoses  # of frames in the tissue as they show it
+    box: Box
+
+    def where(self, points: Float[Tensor, "k 2"]) -> Float[Tensor, "nf k 3"]:
+        """Where points of frames lie in their volumes; both in centred voxels."""
+        rotation, translation = self.poses
+        true = points @ rotation[..., :2].transpose(1, 2) + translation[:, None]
+        return self.sweep.where_points_lie(true, self.box, _ROUNDS)
 
 
 @torch.no_grad()
@@ -50,6 +66,21 @@ def draw_worlds(
     Poses are within +-magnitude voxels and degrees of the middle of the volume. The state of the generator alone
     decides what is drawn; on one kind of device it is the same to the last bit.
     """
+    return draw_deformed_worlds(count, frames, shape, generator, magnitude=magnitude, ranges=ranges).batch
+
+
+@torch.no_grad()
+@watched(steady=True)
+def draw_deformed_worlds(
+    count: int,
+    frames: int,
+    shape: Shape,
+    generator: torch.Generator,
+    *,
+    magnitude: float = 10.0,
+    ranges: WorldRanges = _RANGES,
+) -> DeformedWorlds:
+    """The same worlds with what `WorldRanges.deformation` did to them, but not the misplacement of their planes."""
     _check(count, frames, shape, magnitude)
     box, draws = Box(shape), Draws(count, generator)
     motion = draw_motion(box, ranges, draws)
@@ -64,7 +95,7 @@ def draw_worlds(
     if ranges.negative_chance:
         belongs = ~each.chance(ranges.negative_chance)
         images = torch.where(belongs[:, None, None], images, images.roll(frames, 0))  # those of the world before
-    return WorldBatch(images, scanned.volumes.contiguous(), *found, belongs)
+    return DeformedWorlds(WorldBatch(images, scanned.volumes.contiguous(), *found, belongs), sweep, poses, box)
 
 
 def draw_tissue(box: Box, ranges: WorldRanges, draws: Draws) -> Float[Tensor, "n 3 z y x"]:

@@ -23,9 +23,23 @@ _APART = 8  # points of a field for each step between knots
 _LONGEST_MM = 2.0  # step between these
 _PLANES = 5  # of a field, across the frame
 _ROOM_MM = 2.0  # beyond what is displaced
+_LINES, _POINTS = 10, 5  # of a grid along the longer side, and points of a line between two of the other way
+DRAWN = 3.0  # times as large as they are displacements are drawn, or nobody would see them
 _ROUNDS = 60  # of the search for the point that was displaced to a place
 _NEAR_MM = 1e-7  # of it
 _SMALLER = 0.8  # what is left of a displacement that would fold, as often as need be
+
+
+class Line(NamedTuple):
+    """A line of a grid over the frame, in its own mm."""
+
+    rest: Array  # (N, 2) where it was
+    moved_mm: Array  # (N, 3) how far its points are displaced
+
+    def drawn(self, factor: float) -> Array:
+        """Where it is, with displacements in the plane drawn so many times as large."""
+        there: Array = self.rest + factor * self.moved_mm[:, :2]
+        return there
 
 
 class Field(NamedTuple):
@@ -118,6 +132,20 @@ class Deformation:
         """The points that `apply` brings to these (N, 3)."""
         return self.displacement.back(self.step.inverse().apply(points_mm))
 
+    def grid(self) -> list[Line]:
+        """Lines across and down over the frame, as far apart as they are easily told apart, displaced."""
+        lengths = np.subtract(self.high_mm, self.low_mm)
+        step = float(lengths.max()) / _LINES
+        lines = []
+        for along, aside in ((0, 1), (1, 0)):
+            count, points = (max(round(float(lengths[axis]) / step), 1) for axis in (aside, along))
+            for place in np.linspace(self.low_mm[aside], self.high_mm[aside], count + 1):
+                rest = np.empty((points * _POINTS + 1, 2))
+                rest[:, along] = np.linspace(self.low_mm[along], self.high_mm[along], len(rest))
+                rest[:, aside] = place
+                lines.append(Line(rest, self.displacement.at(rest)))
+        return lines
+
     def field(self, *, inverse: bool = False) -> Field:
         """`apply` as a field of displacements, or `undo`, with room for every point of the frame on either way."""
         corners = np.stack([*np.meshgrid(*zip(self.low_mm, self.high_mm, strict=True)), np.zeros((2, 2))], -1)
@@ -175,11 +203,11 @@ class Deformation:
     def words(self) -> str:
         """The same in a line."""
         if not self.is_significant:
-            return "deformation: none that stands out from the noise; the rigid pose is all there is to say"
+            return "none that stands out from the noise; the rigid pose is all there is to say"
         told = self.facts
         low, high = told["jacobian"]
         return (
-            f"deformation: {told['mean_mm']:.1f} mm on average, {told['max_mm']:.1f} mm at most, of which "
+            f"{told['mean_mm']:.1f} mm on average, {told['max_mm']:.1f} mm at most, of which "
             f"{told['out_of_plane_mm']:.1f} mm off the plane; areas change by factors of {low:.2f} to {high:.2f}; "
             f"beside it the frame would lie {told['step_mm']:.1f} mm elsewhere"
         )

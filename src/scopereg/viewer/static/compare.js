@@ -2,6 +2,7 @@
 
 import { differenceTable, greyTable, heatTable } from "./colours.js";
 import { cutNearest, cutOblique } from "./cut.js";
+import { drawDeformation } from "./deformation.js";
 import { watch } from "./gestures.js";
 import { drawDepth, drawGrid } from "./grid.js";
 import { LabelCut } from "./labels.js";
@@ -112,6 +113,9 @@ export class Comparison {
       if (this.page.model.grid) this.drawGrid(context, width, height);
       const place = { left: 0, top: 0, scaleX: width / columns, scaleY: height / rows };
       if (labels) this.labelCut.draw(context, place, !ofVolume && light !== "green");
+      if (!ofVolume && update.deformation && this.page.model.deformed) {
+        drawDeformation(context, update.deformation, update.frame, [columns, rows], [width, height]);
+      }
       this.drawLandmarks(context, surface, ofVolume);
       this.page.rulers.draw(context, surface);
     });

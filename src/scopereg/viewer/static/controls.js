@@ -114,9 +114,13 @@ export class Controls {
     }
   }
 
+  useUpdate(update) {
+    this.byId("deformed").hidden = !update.deformation;
+  }
+
   // What the model says, on the buttons.
   show(model) {
-    for (const name of ["follow", "evidence", "marching", "opened", "overlaid", "grid", "scale", "pathShown"]) press(this.byId(name), model[name]);
+    for (const name of ["follow", "evidence", "marching", "opened", "overlaid", "grid", "scale", "deformed", "pathShown"]) press(this.byId(name), model[name]);
     document.body.dataset.scale = model.scale ? "on" : "off";
     for (const mix of MIXES) press(this.byId(`mix-${mix}`), model.mix === mix);
     for (const layout of LAYOUTS) press(this.byId(`layout-${layout}`), model.layout === layout);

@@ -17,7 +17,7 @@ export class Measure {
     for (const tool of TOOLS) this.byId(tool).addEventListener("click", () => rulers.toggle(tool));
     this.byId("rulers-clear").addEventListener("click", () => rulers.clear());
     this.byId("rulers-save").addEventListener("click", () => this.save());
-    for (const name of ["grid", "scale"]) this.byId(name).addEventListener("click", () => page.toggle(name));
+    for (const name of ["grid", "scale", "deformed"]) this.byId(name).addEventListener("click", () => page.toggle(name));
     this.show();
   }
 

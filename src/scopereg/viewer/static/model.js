@@ -24,6 +24,7 @@ export class Model {
   layout = "space"; // which view is large: 3D, or all alike
   overlaid = true; // what lies over the volume is shown
   grid = false; // of millimetres, over planes and frame
+  deformed = true; // what the rigid pose leaves is drawn over the frame
   scale = true; // of depth, beside the frame
   path = null; // of finished results: where they lie and when they were
   pathShown = true; // in 3D

@@ -198,6 +198,7 @@ export class Page {
     this.look();
     this.figures.show(update, this.model.state);
     this.overlays.useUpdate();
+    this.controls.useUpdate(update);
     this.notes.follow();
     if (update.result !== undefined) this.player.follow(update.result);
     this.frontage.follow(update);
