@@ -11,6 +11,22 @@ from torch import Tensor
 
 from scopereg.errors import ScopeRegError
 
+US, MR, CT = "us", "mr", "ct"
+MODALITIES = (US, MR, CT)  # of volumes
+_WINDOW_HU = (-200.0, 300.0)  # of a CT: fat, soft tissue and the beginning of bone
+
+
+def as_modality(value: Any, where: str) -> str:
+    """One of `MODALITIES`."""
+    if value not in MODALITIES:
+        raise ScopeRegError(f"the modality is {value!r}", where=where, fix=f"pass one of {', '.join(MODALITIES)}")
+    return str(value)
+
+
+def windowed(values: Tensor, modality: str) -> Tensor:
+    """Values of a volume as they are compared: Hounsfield units of CT from fat to bone, others as they are."""
+    return values.clamp(*_WINDOW_HU) if modality == CT and bool(values.min() < _WINDOW_HU[0]) else values
+
 
 def as_tensor(value: Any, axes: int, where: str) -> Tensor:
     try:

@@ -16,7 +16,7 @@ from torch import Tensor
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses, resample_volume
 from scopereg.geometry.regridding import regrid, smoothed
-from scopereg.image_fields import as_labels, as_mask, as_numbers, as_sizes, as_tensor, listed
+from scopereg.image_fields import US, as_labels, as_mask, as_modality, as_numbers, as_sizes, as_tensor, listed, windowed
 
 ISOTROPY_TOLERANCE = 1e-3  # relative difference between axes that still counts as one spacing
 Image = TypeVar("Image", bound="_Image")
@@ -103,7 +103,7 @@ class _Image:
 
     def for_registration(self: Image) -> Image:
         """Grey values in [0, 1], black where they do not count."""
-        scaled = unit_range(self.array, self.mask)
+        scaled = unit_range(windowed(self.array, getattr(self, "modality", US)), self.mask)
         return replace(self, array=scaled if self.mask is None else scaled * self.mask)
 
     def numpy(self) -> npt.NDArray[np.float32]:
@@ -177,6 +177,7 @@ class Volume(_Image):
     """
 
     direction: npt.NDArray[np.float64]
+    modality: str  # us, mr or ct
 
     _axes = 3
 
@@ -189,7 +190,9 @@ class Volume(_Image):
         labels: Any = None,
         frame_of_reference: str = "Volume",
         mask: Any = None,
+        modality: str = US,
     ) -> None:
+        _set(self, "modality", as_modality(modality, "Volume(modality)"))
         try:
             # A pose checks its rotation: the same rules hold for the axes of a volume.
             axes = Pose(np.eye(3) if direction is None else direction, np.zeros(3)).rotation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawn_modalities import as_ultrasound, other_modality, seen_of
 from torch import Tensor
 
 from scopereg.geometry import VoxelPoses, sample_slice
@@ -26,23 +27,6 @@ from scopereg.registration.refine import Refiner
 
 LEVEL = PatchLevel(0.0, 0.0, 2, 3, 8)
 OPTIONS = LC2Options(levels=(LEVEL,))
-
-
-def other_modality(*shape: int, seed: int = 0) -> Tensor:
-    """Smooth structures with values in (0, 1]."""
-    values = blur(torch.rand(1, *shape, generator=torch.Generator().manual_seed(seed)), 2.5)[0]
-    return 0.1 + 0.9 * (values - values.min()) / (values.max() - values.min())
-
-
-def seen_of(volume: Tensor) -> Tensor:
-    return torch.ones_like(volume)[None]
-
-
-def as_ultrasound(volume: Tensor) -> Tensor:
-    """Bright where the other modality is dark, and at its edges."""
-    value, edge = value_and_edges(volume, seen_of(volume), 0.0)[:2]
-    image = 0.3 * edge - 0.2 * value
-    return 0.05 + 0.9 * (image - image.min()) / (image.max() - image.min())
 
 
 def poses(count: int, shift: float = 0.0, seed: int = 3) -> VoxelPoses:

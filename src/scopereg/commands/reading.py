@@ -62,7 +62,8 @@ def reading_of(volume: Path, options: MaskedReading) -> Reading:
     if options.frame_mask is not None:
         read_frame_masks(options.frame_mask)
     told = left_open(options)
-    return Reading(volume, **told, frame_mask=options.frame_mask, volume_mask=options.volume_mask)
+    told |= {"frame_mask": options.frame_mask, "volume_mask": options.volume_mask, "modality": options.modality}
+    return Reading(volume, **told)
 
 
 def left_open(options: ImageReading) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from scopereg.commands.flags import in_flags, renaming
 from scopereg.commands.output import tell
 from scopereg.commands.reading import VOLUME, check_places, holds_planes, print_notes, reading_of
+from scopereg.commands.register_whole import foreign_volume, register_whole
 from scopereg.commands.shared import (
     AnyMethod,
     ConventionName,
@@ -47,6 +48,10 @@ _DEFORMS = {
     "slicer": "in 3D Slicer the frame lies under it, and it under the pose",
     "itk-resample": "ITK applies it before the pose",
 }
+_SWAPPED = (
+    "the frame comes first: scopereg register FRAME VOLUME; "
+    "a whole volume is found in MR or CT alone (--modality mr); if it is one, "
+)
 _MOST_WORKERS = 8  # each holds torch, the volume and the network
 NOT_OK = 3  # status of a strict run where a pose may not be relied on
 _MOST_NAMED = 20  # frames that are not ok, one line each
@@ -60,7 +65,7 @@ class RegisterOptions(MaskedReading):
     is a folder and gets a transform for each frame, poses.csv, report.html and, for PLUS sequences, the sequence with
     the poses found. Frames that fail are named; the status is then 1. What a network finds is refined and, where it is
     not ok, sought in other ways, which may take a minute. With --together frames that a tracker placed get one pose for
-    all: FRAME may be several files, the volume comes last.
+    all: FRAME may be several files, the volume comes last. In MR or CT, FRAME may be a whole volume of ultrasound.
     """
 
     frame: Positional[Path | None] = None
@@ -87,6 +92,8 @@ class RegisterOptions(MaskedReading):
     """Where the search begins: a pose file, or tracker: where the frame's own file puts it; none is needed."""
     world: Path | None = None
     """Pose file from the tracker's world to the volume, where these are not the same."""
+    reach_mm: float = 10.0
+    """How far off its start a whole volume of ultrasound is sought in MR or CT; 0: at the nearest place alone."""
     together: OneWay[bool] = False
     """Take the frames for one rigid body, as their tracker, a table or a track places them: one pose for all."""
     poses: Path | None = None
@@ -132,6 +139,9 @@ def run(options: RegisterOptions) -> int:
     cine = None
     if options.frame.is_file():
         cine = reading.open_cine(options.frame)
+        if (volume := foreign_volume(cine, options, reading)) is not None:
+            result = register_whole(options.frame, volume, options, _targets(options))
+            return NOT_OK if options.strict and not result.ok else 0
     if cine is not None and is_single(cine, options):
         return register_one(cine, options, reading)
     return run_batch(options, batch_job(options, reading))
@@ -181,7 +191,7 @@ def is_single(cine: Cine, options: RegisterOptions) -> bool:
         raise ScopeRegError(
             f"it holds {len(cine)} frames" + ", as a volume does" * planes,
             where=str(options.frame),
-            fix="the frame comes first: scopereg register FRAME VOLUME; if it is one, " * planes + chosen,
+            fix=_SWAPPED * planes + chosen,
         )
     return False
 
@@ -214,7 +224,7 @@ def register_one(cine: Cine, options: RegisterOptions, reading: Reading) -> int:
     written = write_result(told, targets, options.convention)
     for path in written:
         console.print(f"{path}{_meaning(path, options)}")
-    tell(image_to_volume=result.pose.matrix, **told.facts, files=written)
+    tell(image_to_volume=result.pose.matrix, volume_modality=volume.modality, **told.facts, files=written)
     return NOT_OK if options.strict and not result.ok else 0
 
 

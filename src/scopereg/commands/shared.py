@@ -108,6 +108,7 @@ WithPublished = Annotated[
     bool, arg(help="Add what the SCoPE-Reg paper published, set apart and labelled with data and protocol.")
 ]
 
+ModalityName = Literal["auto", "us", "mr", "ct"]
 OriginName = Annotated[
     Literal["first-pixel", "centre"] | None,
     arg(help="Where its frames' millimetres begin; asked for where the file does not say."),
@@ -187,6 +188,8 @@ class MaskedReading(ImageReading):
     frame_mask: FrameMask = None
     volume_mask: Path | None = None
     """Label map in the space of the volume (NIfTI, NRRD, MHA): what is labelled counts, and frames are sought there."""
+    modality: ModalityName = "auto"
+    """What the volume is; auto: what its file tells, else ultrasound. Poses in MR and CT have no verdict."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class ImageHeader(NamedTuple):
     files: tuple[Path, ...] = ()  # it lies in: the header first, the file with the voxels last
     source: Any = None  # whatever the format needs to read the voxels
     anatomical: bool = False  # whether it says that its axes are a patient's
+    modality: str = ""  # that it says, in its own words
 
     @property
     def states_place(self) -> bool:

@@ -83,6 +83,7 @@ def read_header(path: Path, detached: bool) -> ImageHeader:
         (),
         (path,) if packed.path == path else (path, packed.path),
         packed,
+        modality=fields.get("Modality", ""),
     )
     return checked_grid(header, str(path))
 

@@ -6,6 +6,7 @@ Which of the two orientations of a header counts is ITK's choice, so that a volu
 from __future__ import annotations
 
 import math
+import re
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +74,7 @@ _LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {  # by the length of the head
         "rows": ("12d", 400),
     },
 }
+_SEQUENCE = re.compile(rb"\b(TE|TR|TI)\s*=\s*\d")  # times of an MR sequence, as converters of DICOM describe it
 # In the description of a volume that is not known to lie in a patient: every form says left, back and head.
 _NO_PATIENT = b"axes of no patient"
 _MAGIC = {348: (b"n+1\0", b"ni1\0"), 540: (b"n+2\0\r\n\x1a\n", b"ni2\0\r\n\x1a\n")}  # one file, two files
@@ -136,6 +138,7 @@ def read_header(path: Path, detached: bool = False) -> ImageHeader:
         (path,),
         _Voxels(packed, *_scale(fields, path)),
         max(fields.codes) > 0 and not fields.description.startswith(_NO_PATIENT),
+        "MR" if _SEQUENCE.search(fields.description) else "",
     )
     return checked_grid(header, str(path))
 

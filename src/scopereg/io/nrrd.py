@@ -108,6 +108,7 @@ def read_header(path: Path, detached: bool) -> ImageHeader:
         axes.notes,
         (path,) if packed.path == path else (path, packed.path),
         packed,
+        modality=fields.get("modality", ""),
     )
     return checked_grid(header, str(path))
 
@@ -165,6 +166,8 @@ def _fields(file: IO[bytes], path: Path) -> TextFields:
         if not mark:
             raise fields.error(f"its header holds a line that is no field: {line[:60]!r}")
         if value.startswith("="):  # words of the program that wrote it
+            if name.strip().lower() == "modality":
+                fields.setdefault("modality", value[1:].strip())
             continue
         name = _ALIASES.get(name.strip().lower(), name.strip().lower())
         if name not in _KNOWN:

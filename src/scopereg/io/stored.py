@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from scopereg.geometry import Pose
+from scopereg.image_fields import US
 from scopereg.images import Frame, Volume
 from scopereg.provenance import tensors_sha256
 
@@ -62,8 +63,9 @@ class StoredVolume(Volume):
         path: Path | str = "",
         facts: Mapping[str, Any] | None = None,
         mask: Any = None,
+        modality: str = US,
     ) -> None:
-        super().__init__(array, spacing_mm, origin_mm, direction, labels, frame_of_reference, mask)
+        super().__init__(array, spacing_mm, origin_mm, direction, labels, frame_of_reference, mask, modality)
         for name, value in (("path", Path(path)), ("facts", dict(facts or {}))):
             object.__setattr__(self, name, value)
 

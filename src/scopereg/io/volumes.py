@@ -20,6 +20,7 @@ from scopereg.io.formats import ImageFile, ImageHeader, checked_grid
 from scopereg.io.grey import grey_values
 from scopereg.io.limits import largest_bytes
 from scopereg.io.metaimage import is_sequence
+from scopereg.io.modality import AUTO, with_modality
 from scopereg.io.read_image import ending_of, endings, read_with_header, write_image
 from scopereg.io.records import Record
 from scopereg.io.stored import StoredVolume, given_spacing_note, is_anatomical
@@ -38,6 +39,7 @@ def read_volume(
     series: str | None = None,
     detached: bool = True,
     volume_mask: Path | str | None = None,
+    modality: str = AUTO,
 ) -> StoredVolume:
     """A volume from NIfTI, NRRD, MHA or MHD, a DICOM series (its folder) or an enhanced multi-frame DICOM file.
 
@@ -45,9 +47,9 @@ def read_volume(
     between DICOM series. Bytes become 0 to 1, other values stay. Every voxel keeps its place in LPS mm: a volume with
     left-handed axes gets its slices in the opposite order, which its facts tell. `detached=False` is for files that
     somebody else brought: their voxels must lie in the file itself. What is labelled in a `volume_mask` counts, and
-    nothing else (`io.volume_masks`).
+    nothing else (`io.volume_masks`). The `modality` is us, mr or ct; auto: what the file tells (`io.modality`).
     """
-    volume = _read(Path(path), spacing_mm, index, series, detached)
+    volume = with_modality(_read(Path(path), spacing_mm, index, series, detached), modality)
     return volume if volume_mask is None else with_mask(volume, volume_mask)
 
 
@@ -131,6 +133,8 @@ def _volume(
         facts["notes"] += given_spacing_note(spacing, stated, "the header").get("notes", [])
     if header.anatomical:
         facts["anatomical"] = True
+    if header.modality:
+        facts["modality"] = header.modality[:40]
     origin, direction = np.array(header.origin_mm[:3]), header.direction[:3, :3]
     values = grey_values(array, str(path))
     if np.linalg.det(direction) < 0:

@@ -222,6 +222,11 @@ class LC2Comparison:
         found = explained(patches, self.options.ridge)
         return torch.where(self._enough(patches), _share(found), NOTHING_SHARED)
 
+    def inside(self, poses: VoxelPoses) -> Float[Tensor, "b"]:
+        """Share of the patches that lie where the volume has a picture."""
+        patches = self._patches(self._sampled(poses, self.volume[:3]))
+        return (patches.weight > 0).sum(1) / self.whole.sum(1).clamp_min(1)
+
     def normal(self, poses: VoxelPoses) -> Normal:
         """The merit, and the equations of a step."""
         samples = self._sampled(poses, self.volume)

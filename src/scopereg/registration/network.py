@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose
 from scopereg.geometry.beam import Thickness
+from scopereg.image_fields import US
 from scopereg.images import Frame, Volume, pose_to_voxels
 from scopereg.networks.weights import weights_sha256
 from scopereg.registration.calibration import REFINED, Stage, largest_offset
@@ -97,7 +98,9 @@ class PreparedNetwork(Prepared):
     batch_size, worth_a_process = 8, 16
 
     def __init__(self, method: NetworkMethod, volume: Volume) -> None:
-        self.model, self.passes = method.model, method.passes
+        self.foreign = "" if volume.modality == US else volume.modality.upper()  # to its calibration
+        self.model = replace(method.model, calibration=None) if self.foreign else method.model
+        self.passes = method.passes
         self.wide: bool | None = method.wide or None  # None: where the volume is much larger than a window
         self.search, self.thickness = method.search, method.thickness
         self.judges = self.model.calibration is not None
@@ -150,7 +153,13 @@ class PreparedNetwork(Prepared):
         else:
             session = ready.windows.session_from(result.seen_from, frame)
             judged = ready.windows.limited(session.judge_refined(frame, result, stage), frame)
-        return doubted(judged)
+        return self._silent(doubted(judged))
+
+    def _silent(self, result: Result) -> Result:
+        """Without a verdict where the volume is of another modality than those that the calibration was made on."""
+        if not self.foreign:
+            return result
+        return result.without_verdict(f"errors are known in volumes of ultrasound, not of {self.foreign}")
 
     def narrow(self) -> PreparedNetwork:
         same = copy.copy(self)
@@ -203,7 +212,8 @@ class PreparedNetwork(Prepared):
         if self.thickness is not None:
             notes.append(note_of(self.thickness, frame))
         known = self.model.calibration
-        return replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
+        told = replace(found, notes=(*found.notes, *notes), calibrated_on="" if known is None else known.words)
+        return self._silent(told)
 
 
 def network_of(prepared: Prepared) -> PreparedNetwork | None:

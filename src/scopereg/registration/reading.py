@@ -17,6 +17,7 @@ from scopereg.io.cine import Cine
 from scopereg.io.dicom.header import DICOM_ENDINGS, is_dicom
 from scopereg.io.frames import PICTURES, read_cine
 from scopereg.io.metaimage import is_sequence
+from scopereg.io.modality import AUTO, words_of
 from scopereg.io.read_image import endings
 from scopereg.io.stored import StoredFrame, StoredVolume
 from scopereg.io.videos import VIDEOS
@@ -46,6 +47,7 @@ class Reading(LeftOpen):
     """How files are read; hashable, so that a process opens a volume once."""
 
     volume: Path
+    modality: str = AUTO  # of the volume; by default what its file tells
 
     @property
     def masks(self) -> tuple[Path, ...]:
@@ -58,7 +60,7 @@ class Reading(LeftOpen):
 
     def open_volume(self) -> Volume:
         how: dict[str, Any] = {"spacing_mm": self.volume_spacing_mm, "index": self.volume_index, "series": self.series}
-        return read_volume(self.volume, **how, volume_mask=self.volume_mask)
+        return read_volume(self.volume, **how, volume_mask=self.volume_mask, modality=self.modality)
 
 
 def frame_endings() -> tuple[str, ...]:
@@ -113,6 +115,8 @@ def image_line(image: Frame | Volume) -> str:
     unit = "pixels" if isinstance(image, Frame) else "voxels"
     size, spacing = (" x ".join(f"{n:.4g}" for n in values) for values in (image.size, image.spacing_mm))
     source = f" ({facts['spacing_from']})" if "spacing_from" in facts else ""
+    if isinstance(image, StoredVolume):
+        source += f"; {words_of(facts, image.modality)}"
     return f"{name}: {size} {unit} of {spacing} mm{source}"
 
 

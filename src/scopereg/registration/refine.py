@@ -22,10 +22,12 @@ from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses
 from scopereg.geometry.beam import Thickness
 from scopereg.geometry.steps import moved, solve_positive, step_between
+from scopereg.image_fields import US
 from scopereg.images import Frame, Volume, check_content, field_of_view, pose_from_voxels, pose_to_voxels
 from scopereg.ops.replay import Replayed
 from scopereg.registration.calibration import REFINED, Stage, refined_by
 from scopereg.registration.grey import GREY, Grey, GreyVolume, make_grey
+from scopereg.registration.lc2 import make_lc2
 from scopereg.registration.learned import LEARNED
 from scopereg.registration.likeness import (
     NOTHING_SHARED,
@@ -266,7 +268,13 @@ class RefinedMethod:
         return same
 
     def prepare(self, volume: Volume) -> PreparedRefinement:
-        return PreparedRefinement(self, self.before.prepare(volume), volume)
+        """Grey values of another modality are none of ultrasound: there LC2 is what is compared."""
+        foreign = volume.modality != US and self.likeness.name == GREY
+        method = self
+        if foreign:
+            method = RefinedMethod(self.before, str(self.device), make_lc2)
+            method.thickness = self.thickness
+        return PreparedRefinement(method, self.before.prepare(volume), volume)
 
 
 class PreparedRefinement(Prepared):
