@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class ScopeRegError(Exception):
@@ -22,6 +25,14 @@ class ScopeRegError(Exception):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}\n  To fix it: {self.fix}"
+
+    def kept(self) -> Self:
+        """The same, to be kept as a result: without its traceback, whose frames hold volumes as long as it lives."""
+        each: BaseException | None = self
+        while each is not None:
+            each.__traceback__ = None
+            each = each.__cause__ or each.__context__
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are remade by a call with their `args`, which names and the classes derived from this one forbid;

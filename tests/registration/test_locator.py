@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,22 @@ def test_one_bad_frame_leaves_the_others_alone(case: Case) -> None:
     assert isinstance(small, ScopeRegError)
     assert "the frame measures 0.35 x 0.25 mm, a voxel of the volume 0." in small.what
     assert not isinstance(good, ScopeRegError)
+
+
+def test_frames_that_were_not_found_keep_no_volume(case: Case) -> None:
+    """A traceback would: gigabytes then wait for the collector of cycles, which does not know how large they are."""
+    outside = Pose(np.eye(3), np.array([500.0, 0, 0]))
+    gc.disable()
+    try:
+        volume = Volume(case.volume.array, case.volume.spacing_mm)
+        locator = Locator(volume, "identity", refine=True, device="cpu")
+        kept = weakref.ref(locator.prepared)
+        (found,) = locator.locate_all([case.frames[0]], [outside])
+        assert isinstance(found, ScopeRegError)
+        del locator
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_larger_frame_is_cut_for_the_network_with_a_word(located: Locator, case: Case) -> None:

@@ -126,7 +126,7 @@ class Locator:
                 _check_size(frame, self.volume)
                 usable[row] = frame.for_registration()
             except ScopeRegError as error:
-                found[row] = error
+                found[row] = error.kept()
         with timed(f"located {len(usable)} frame{'s' * (len(usable) != 1)}"):
             results = self.prepared.locate(list(usable.values()), [starts[row] for row in usable]) if usable else []
         for row, result in zip(usable, results, strict=True):

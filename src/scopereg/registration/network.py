@@ -200,7 +200,7 @@ class PreparedNetwork(Prepared):
         try:
             return _seen_again(ready, frame, ready.windows.register(frame, start), self.passes - 1)
         except RegistrationError as error:
-            return error
+            return error.kept()
 
     def _with_notes(self, found: Found, frame: Frame, ready: PreparedVolume, *, led: bool) -> Found:
         if isinstance(found, ScopeRegError):
@@ -247,7 +247,7 @@ def _widely(ready: PreparedVolume, frame: Frame, encoded: bool, settings: Search
             return ready.session.search(frame, settings, ready.windows.room_voxels)
         return ready.windows.search(frame, settings)
     except RegistrationError as error:
-        return error
+        return error.kept()
 
 
 def _offset(ready: PreparedVolume, frame: Frame, pose: Pose) -> float:

@@ -349,6 +349,7 @@ class PreparedRefinement(Prepared):
         try:
             return self.judge_refined(frame, self._best_refined(frame, found), self.stage)
         except RegistrationError as error:
+            error.kept()
             if self.alone:
                 return error
             found = found if self.alike is None else self.alike.of(frame, found)
@@ -364,7 +365,7 @@ class PreparedRefinement(Prepared):
             try:
                 refined.append(self._refine(frame, place))
             except RegistrationError as error:
-                failures.append(error)
+                failures.append(error.kept())
         if not refined:
             raise failures[0]
         refined.sort(key=lambda result: result.similarity, reverse=True)

@@ -82,7 +82,7 @@ def _without_content(frame: Frame) -> ScopeRegError | None:
     try:
         check_content(frame)
     except ScopeRegError as error:
-        return error
+        return error.kept()
     return None
 
 

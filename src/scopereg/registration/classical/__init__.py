@@ -106,6 +106,6 @@ class PreparedClassical(Prepared):
             return replace(found, features={"own_measure": found.similarity})
         except RegistrationError as error:
             error.start = start or centre_pose(frame, self.volume)
-            return error
+            return error.kept()
         except ScopeRegError as error:
-            return error
+            return error.kept()
