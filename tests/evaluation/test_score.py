@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from scopereg import Frame, Pose, ScopeRegError, Volume
+from scopereg.data.export import write_patient
 from scopereg.evaluation.compare import compare
 from scopereg.evaluation.results import read_many
 from scopereg.evaluation.score.posed import Counting, PosedFrame, PosedFrames, Verdict
@@ -218,6 +219,25 @@ def test_a_sweep_of_arrays_is_a_truth(tmp_path: Path) -> None:
     assert "world=" in caught.value.fix
     same = score_poses(posed(FOUND), truth, same_world=True).summary
     assert same == score_poses(posed(FOUND), posed(TRUTH), **PLAIN).summary
+
+
+def test_the_file_beside_a_phantom_is_a_truth(tmp_path: Path) -> None:
+    write_patient(
+        tmp_path / "p", "echo", 3, frames=2, magnitude=5.0, protocol="honest", shape=(8, 16, 20), device="cpu"
+    )
+    truth = read_posed(tmp_path / "p")
+    told = json.loads((tmp_path / "p" / "patient.json").read_text())["frames"][1]
+    assert (truth.world, truth.frames[1].file) == ("Volume", "frame_01.png")
+    assert truth.frames[1].origin == (*told["origin_mm"],)
+    frame = Frame(np.ones((16, 20)), truth.frames[0].spacing_mm, (0, 0))
+    corner = Pose(np.eye(3), (*told["origin_mm"], 0), "Image", "Image")  # whose millimetres begin at the first pixel
+    path = write_pose(Pose.from_matrix(told["image_to_volume"]) @ corner, tmp_path / "frame_01.tfm", frame=frame)
+    assert score_poses(read_posed(path), truth).summary.max_mm == pytest.approx(0, abs=1e-6)
+    (tmp_path / "p" / "patient.json").write_text(
+        json.dumps({"spacing_mm": 1, "frames": [{**told, "image_to_volume": [1]}]})
+    )
+    with pytest.raises(ScopeRegError, match=r"patient\.json, image_to_volume"):
+        read_posed(tmp_path / "p")
 
 
 def test_a_frame_that_its_header_places_is_a_truth(tmp_path: Path) -> None:

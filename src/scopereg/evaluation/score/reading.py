@@ -37,6 +37,7 @@ from scopereg.registration.track import is_track, read_track
 
 UNKNOWN = "Unknown"  # the world of a file that names none
 VOLUME = "Volume"  # where the poses of scopereg lead to
+CASES = ("patient.json", "world.json")  # of `data phantom` and `data worlds`, with the true poses of their frames
 _PASS = "pass poses (.tfm, .h5, .json, .txt), poses.csv, track.csv, a tracked sequence (.igs.mha, .npz) or a folder"
 USUAL = Counting()
 _CONVENTIONS: dict[str, Convention] = {"ImageToVolume": "itk-resample", "VolumeToImage": "slicer"}
@@ -56,6 +57,8 @@ def read_posed(path: Path | str, counting: Counting = USUAL, *, calibration: Pat
     ending = path.suffix.lower()
     if ending == ".csv":
         return _of_table(path, counting)
+    if path.name in CASES:
+        return _of_case(path, counting)
     if ending in ENDINGS and (ending != ".dcm" or _is_registration(path)):
         frame, world = _of_transform(path, path.stem, counting)
         return PosedFrames.of(path, [frame], [world])
@@ -239,6 +242,24 @@ def _is_registration(path: Path) -> bool:
     return "RegistrationSequence" in read_dataset(path, pixels=False)
 
 
+# phantoms and worlds
+
+
+def _of_case(path: Path, counting: Counting) -> PosedFrames:
+    """The true poses that `scopereg data phantom` and `data worlds` write beside their frames."""
+    _refuse(counting, path, "it tells origin, direction and axes itself")
+    record = Record.of(read_json(path, _PASS, limits=SMALL), str(path), _PASS)
+    spacing, frames = record.number("spacing_mm", 1e-6, 1e6), []
+    for told in record.list("frames", most=10_000):
+        one = Record.of(told, f"{path}, frames", _PASS)
+        rows = one.list("image_to_volume", most=4)
+        matrix = [Record.of({"row": row}, f"{path}, image_to_volume", _PASS).numbers("row", 4) for row in rows]
+        x, y = one.numbers("origin_mm", 2)
+        pose = Pose.from_matrix(matrix, IMAGE, VOLUME)
+        frames.append(PosedFrame(one.text("file", most=1000), 0, pose, (x, y), spacing_mm=(spacing, spacing)))
+    return PosedFrames.of(path, frames, [VOLUME])
+
+
 # folders
 
 
@@ -251,6 +272,8 @@ def _of_folder(folder: Path, counting: Counting, calibration: Path | str | None)
     if tables:
         return _of_table(tables[0], counting)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    if case := next((folder / name for name in CASES if (folder / name).is_file()), None):
+        return _of_case(case, counting)
     if transforms := [path for path in files if _is_transform(path)]:
         found = [_below(path, folder, counting) for path in transforms]
         return PosedFrames.of(folder, [frame for frame, _ in found], [world for _, world in found])
