@@ -161,6 +161,7 @@ def test_every_verb_has_a_module_of_its_own_with_its_options_and_run() -> None:
         "parsing",
         "reading",
         "register_together",
+        "register_whole",
         "shared",
         "verbs",
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 
 from scopereg.commands.output import tell
@@ -79,6 +78,6 @@ def _write_placed(ultrasound: Volume, result: Result, path: Path) -> Path:
 
     from scopereg.io.volumes import write_volume
 
-    origin = result.pose.apply(np.asarray(ultrasound.origin_mm)[None])[0]
+    origin = result.pose.apply([ultrasound.origin_mm])[0]
     turned = result.pose.rotation @ ultrasound.direction
     return write_volume(replace(ultrasound, origin_mm=origin.tolist(), direction=turned), path)
