@@ -19,6 +19,7 @@ TABLE, PICTURE = ROOT / "benchmarks" / "modalities.csv", ROOT / "docs" / "images
 BEST_MM = {"02": 1.39, "24": 0.83}  # what the best rigid pose leaves at the landmarks
 TEAL, ORANGE, GREY = "#0f766e", "#d97706", "#9ca3af"
 GOAL_MM = 2.5
+REACHES = {0.0: "nearest maximum", 10.0: "within 10 mm"}
 
 Row = dict[str, str]
 
@@ -45,8 +46,8 @@ def draw_brains(axes: Axes, rows: list[Row]) -> None:
         found = {float(row["reach_mm"]): float(row["landmarks_found_mm"]) for row in own}
         axes.plot([place, place], [start, found[10.0]], color=GREY, linewidth=1)
         axes.plot(place, start, "o", color=GREY, label="start" if place == 0 else None)
-        axes.plot(place, found[0.0], "x", color=ORANGE, label="nearest maximum" if place == 0 else None)
-        axes.plot(place, found[10.0], "o", color=TEAL, label="within 10 mm" if place == 0 else None)
+        axes.plot(place, found[0.0], "x", color=ORANGE, label=REACHES[0.0] if place == 0 else None)
+        axes.plot(place, found[10.0], "o", color=TEAL, label=REACHES[10.0] if place == 0 else None)
     for case, best in BEST_MM.items():
         places = [place for place, key in enumerate(keys) if key[0] == case]
         axes.hlines(best, min(places) - 0.4, max(places) + 0.4, color="black", linewidth=0.8, linestyle=":")
@@ -62,12 +63,12 @@ def draw_scatter(axes: Axes, rows: list[Row], prefix: str) -> None:
     for (method, reach), colour, mark in zip(groups, (ORANGE, TEAL, GREY), ("x", "o", "^"), strict=False):
         own = [row for row in rows if (row["method"], row["reach_mm"]) == (method, reach)]
         before, after = ([float(row[f"{prefix}{name}_mm"]) for row in own] for name in ("start", "found"))
-        label = f"{method}, {float(reach):g} mm" if reach else method
+        label = REACHES[float(reach)] if reach else method
         axes.plot(before, after, mark, color=colour, markersize=4, label=label, fillstyle="none")
     most = max(float(row[f"{prefix}{name}_mm"]) for row in rows for name in ("start", "found")) + 1
     axes.plot([0, most], [0, most], color="black", linewidth=0.6)
     axes.set(xlabel="start, mm", ylabel="found, mm", xlim=(0, most), ylim=(0, most), aspect="equal")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="lower right")
 
 
 if __name__ == "__main__":
