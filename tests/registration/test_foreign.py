@@ -23,6 +23,7 @@ def test_a_calibrated_network_gives_no_verdict_and_says_why(
     assert found.confidence != found.confidence, "a number would look like one of a calibration"
     assert ("refined by lc2" in found.method) == bool(how)
     assert not locator.prepared.judges
+    assert any("volume is MR" in note for note in locator.notes)
 
 
 def test_grey_values_are_refined_in_ultrasound_alone(case: Case) -> None:

@@ -77,3 +77,12 @@ def test_a_reach_is_a_number_of_mm() -> None:
     for wrong in (-1.0, float("nan"), 1000.0):
         with pytest.raises(ScopeRegError, match="reach"):
             check_reach(wrong, "--reach-mm")
+
+
+def test_what_stands_out_nowhere_is_left_where_it_was() -> None:
+    ultrasound, other = volumes()
+    noise = torch.rand(22, 30, 34, generator=torch.Generator().manual_seed(5)) * 0.9 + 0.05
+    strange = Volume(noise, MM, ultrasound.origin_mm, ultrasound.direction)
+    found = locate_whole(strange, other, start(0.5), QUICK)
+    np.testing.assert_allclose(found.pose.matrix, start(0.5).matrix, atol=1e-5)
+    assert "left at its start" in found.reason

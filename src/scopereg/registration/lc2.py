@@ -55,8 +55,8 @@ class LC2Options:
     """Share of the volume's variance that is added to that of a patch: flat patches explain nothing."""
     floor: float = 0.3
     """Share of the usual variance of the frame that is added to that of a patch where patches are weighed."""
-    spread: float = 6.0
-    """Usual error of start poses in voxels: what is weakly alike does not lead far beyond it."""
+    spread: float = 0.7
+    """Usual error of start poses in voxels. On single frames LC2 is weak: with more it leads away from good ones."""
     least_inside: float = 0.3
     """Share of the frame's patches that must lie inside of the volume."""
     longest_step: float = 2.0

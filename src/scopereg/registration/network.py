@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_FOREIGN = (
+    "the volume is {}, and networks learnt from ultrasound: in MR of brains they led away from good starts; "
+    "the method identity+refine stays near one"
+)
 _KEPT = 4  # prepared volumes: probes have a few depths that they are switched between
 _KEPT_VOXELS = MOST_VOXELS  # of them together, unless one alone has more
 _FEW = 4  # windows: decoding more than that from every start takes longer than encoding one there
@@ -108,10 +112,10 @@ class PreparedNetwork(Prepared):
         self.might_look_wider = not self.wide
         self.may_overlap = self.model.device.type == "cpu"
         self._volumes = PreparedVolumes(self.model, volume, self.thickness)
-        words: list[str] = []
+        words = [_FOREIGN.format(self.foreign)] if self.foreign else []
         if self.model.sizes is None:  # the grid does not depend on the frames: it is made before the first one comes
             prepared = self._volumes.of_field(FieldOfView.of_planes(volume))
-            words = [prepared.note, _unlike_training(self.model, prepared.window, bool(self.wide))]
+            words += [prepared.note, _unlike_training(self.model, prepared.window, bool(self.wide))]
         self.notes = tuple(text for text in words if text)
 
     def volume_for(self, frame: Frame) -> PreparedVolume:

@@ -2,7 +2,8 @@
 
 It begins where it is told to, or where the files put both. From there LC2 of all slices (`registration.lc2`) is
 climbed. So it is from places within reach where the edges of both run along one another (`registration.directions`);
-one of them is taken if it explains clearly more, as chance makes a difference of some percent anywhere.
+one of them is taken if it explains clearly more, as chance makes a difference of some percent anywhere. Where nothing
+that was climbed to stands out from places drawn at random the ultrasound is left where it was.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from scopereg.devices import resolve_device
 from scopereg.errors import ScopeRegError
 from scopereg.geometry import Pose, VoxelPoses
-from scopereg.geometry.steps import moved
+from scopereg.geometry.steps import moved, step_between
 from scopereg.images import Volume, check_content, field_of_view
 from scopereg.progress import timed
 from scopereg.registration.directions import Directions, climbed
@@ -30,12 +31,20 @@ from scopereg.registration.refine import descend
 from scopereg.registration.result import RegistrationError, Result
 
 ULTRASOUND = "Ultrasound"
+_METHOD = "lc2 of all slices"
+_SILENT = "nobody has measured what LC2 tells of errors"
+_LEFT = "nothing within reach stands out from places drawn at random; it is left at its start"
 _FINEST_MM = 0.5  # voxels of the comparison; finer ones cost time and tell nothing more
 _MOST_VOXELS = 160  # along the longest side of the ultrasound
 _EDGE_MM, _MARGIN_MM = 1.5, 4.0  # smoothing where directions are compared, and how near to the border nothing counts
 _LEVEL = PatchLevel(1.4, 1.0, 2, 3, 25)
-_CLEARLY = 1.05  # times as much as near the start must be explained elsewhere
+_CLEARLY = 1.02  # times as much as near the start must be explained elsewhere
 _AS_MUCH = 0.9  # of what lies inside near the start must lie inside elsewhere: LC2 of fewer slices is not comparable
+_DRAWN, _CHANCE_MM, _CHANCE_DEG = 80, 10.0, 8.0  # places that tell what chance explains, and how far off they lie
+_NEIGHBOUR_MM = 5.0  # as far as a point moves on average: what lies nearer is no other place
+_AROUND_MM, _AROUND_DEG = 3.0, 3.0  # how far around good places others are tried
+_BETTER = 1.005  # times as much there, or it stays: less is the noise of the images
+_STANDS_OUT = 1.03  # times as much as at the best of these
 _LEAST_INSIDE = 0.3  # of the ultrasound in the other volume at the start
 
 
@@ -44,7 +53,7 @@ class WholeSettings:
     """How a whole volume is sought."""
 
     reach_mm: float = 10.0
-    """How far off the start it may lie along each axis; 0: only the nearest maximum is climbed to."""
+    """How far off the start its middle may lie; 0: only the nearest maximum is climbed to."""
     turn_deg: float = 8.0
     """How far it may be turned about each axis."""
     level: PatchLevel = _LEVEL
@@ -80,16 +89,16 @@ def locate_whole(
     first = Pose(np.eye(3), np.zeros(3)) if start is None else start
     first = Pose(first.rotation, first.translation_mm, ULTRASOUND, volume.frame_of_reference)
     with timed("brought a whole volume into another"):
-        search = _Search(ultrasound, volume, first, settings, resolve_device(device))
+        search = Search(ultrasound, volume, first, settings, resolve_device(device))
         found = search.run()
     return Result(
         search.pose_of(found.poses),
-        "lc2 of all slices",
+        _METHOD,
         (time.perf_counter() - begin) * 1e3,
         found.similarity,
         found.iterations,
         notes=tuple(_notes(search, found, start is None)),
-        reason="nobody has measured what LC2 tells of errors",
+        reason=_SILENT if found.stands_out else _LEFT,
         volume=volume,
     )
 
@@ -102,17 +111,21 @@ class _Climbed:
     similarity: float
     iterations: int = 0
     elsewhere: bool = False  # whether it was begun at another place than the start
+    stands_out: bool = True  # from places drawn at random; else nothing was climbed
 
 
-class _Search:
+class Search:
     """Both volumes on voxels of one size, and what is compared of them."""
 
     def __init__(
         self, ultrasound: Volume, volume: Volume, start: Pose, settings: WholeSettings, device: torch.device
     ) -> None:
         self.settings, self.start = settings, start
-        self.step_mm = max(_FINEST_MM, max(ultrasound.extent_mm) / _MOST_VOXELS)
-        room_mm = settings.reach_mm + math.radians(settings.turn_deg) * max(ultrasound.extent_mm) / 2 + 5.0
+        coarser_mm = max(min(image.spacing_mm) for image in (ultrasound, volume))
+        self.step_mm = max(_FINEST_MM, coarser_mm / 2, max(ultrasound.extent_mm) / _MOST_VOXELS)
+        room_mm = (
+            max(settings.reach_mm, _CHANCE_MM) + math.radians(settings.turn_deg) * max(ultrasound.extent_mm) / 2 + 5.0
+        )
         near = _around(volume, ultrasound, start, room_mm)
         self.own = ultrasound.for_registration().resampled(self.step_mm)
         self.other = near.for_registration().resampled(self.step_mm)
@@ -135,13 +148,44 @@ class _Search:
             )
 
     def run(self) -> _Climbed:
+        """The best place, if it stands out."""
+        best = self._best()
+        drawn = self._drawn(self.first, _DRAWN, _CHANCE_MM, _CHANCE_DEG)
+        # A place that is right makes its neighbours better than chance.
+        away = step_between(best.poses, drawn, self.comparison.lever).norm(dim=1) > _NEIGHBOUR_MM / self.step_mm
+        by_chance = float(self._similarities(_pick(drawn, away.nonzero()[:, 0])).max()) if bool(away.any()) else 0.0
+        if best.similarity > _STANDS_OUT * by_chance:
+            return best if self.directions is None else self._polished(best)
+        return _Climbed(self.first, float(self.comparison.similarity(self.first)), best.iterations, stands_out=False)
+
+    def _best(self) -> _Climbed:
+        """Where the start leads, or another place within reach that explains clearly more."""
         near = self._climb(self.first)
         if self.directions is None:
             return near
         least = _AS_MUCH * float(self.comparison.inside(near.poses))
-        others = [one for one in self._elsewhere(self.directions) if float(self.comparison.inside(one.poses)) >= least]
+        others = [
+            one
+            for one in self._elsewhere(self.directions)
+            if self._within_reach(one.poses) and float(self.comparison.inside(one.poses)) >= least
+        ]
         far = max(others, key=lambda one: one.similarity, default=near)
         return far if far.similarity > _CLEARLY * near.similarity else near
+
+    def _polished(self, best: _Climbed) -> _Climbed:
+        """The best of what is climbed to from places around a good one: maxima lie close to one another."""
+        around = self._drawn(best.poses, self.settings.near // 2, _AROUND_MM, _AROUND_DEG)
+        rows = self._similarities(around).topk(self.settings.climbs // 2).indices
+        again = [self._climb(_pick(around, row[None]), elsewhere=best.elsewhere) for row in rows]
+        found = max(
+            (one for one in again if self._within_reach(one.poses)), key=lambda one: one.similarity, default=best
+        )
+        return found if found.similarity > _BETTER * best.similarity else best
+
+    def _within_reach(self, poses: VoxelPoses) -> bool:
+        """Whether the middle of the ultrasound lies so far off its start at most."""
+        off_mm = float((poses.translation - self.first.translation).norm()) * self.step_mm
+        return off_mm <= self.settings.reach_mm
 
     def voxels_of(self, pose: Pose) -> VoxelPoses:
         """A pose (1, ...) in voxels, between the middles of both."""
@@ -178,14 +222,19 @@ class _Search:
             directions, _pick(places, best), lever, step=2.0 / self.step_mm, rounds=25, generator=self.generator
         )
         around = [
-            self._drawn(_pick(places, torch.tensor([row])), settings.near // settings.kept + 1, 3.0, 3.0)
+            self._drawn(_pick(places, torch.tensor([row])), settings.near // settings.kept + 1, _AROUND_MM, _AROUND_DEG)
             for row in range(len(places.rotation))
         ]
         tried = VoxelPoses(*(torch.cat(parts) for parts in zip(*around, strict=True)))
-        told = torch.cat([self.comparison.similarity(_pick(tried, row[None])) for row in torch.arange(len(tried[0]))])
+        told = self._similarities(tried)
         for row in told.topk(min(settings.climbs, len(told))).indices:
             if float(told[row]) > NOTHING_SHARED:
                 yield self._climb(_pick(tried, row[None]), elsewhere=True)
+
+    def _similarities(self, poses: VoxelPoses) -> Float[Tensor, "k"]:
+        """LC2 at each of many poses, one after the other: all slices at once are large."""
+        rows = torch.arange(len(poses.rotation))
+        return torch.cat([self.comparison.similarity(_pick(poses, row[None])) for row in rows])
 
     def _drawn(self, about: VoxelPoses, count: int, most_mm: float, most_deg: float) -> VoxelPoses:
         """Poses around one, which is the first of them."""
@@ -229,12 +278,12 @@ def _around(volume: Volume, ultrasound: Volume, start: Pose, room_mm: float) -> 
     return Volume(volume.array[parts], volume.spacing_mm, origin.tolist(), volume.direction, mask=mask)
 
 
-def _notes(search: _Search, found: _Climbed, by_files: bool) -> Iterator[str]:
+def _notes(search: Search, found: _Climbed, by_files: bool) -> Iterator[str]:
     if by_files:
         yield "both volumes are taken to lie in one world, as their files put them"
     count = len(search.comparison.points)
     yield f"{count} points of all slices are compared, at {search.step_mm * search.settings.level.stride:.2g} mm"
-    if found.elsewhere:
+    if found.stands_out and found.elsewhere:
         yield f"a place up to {search.settings.reach_mm:g} mm off the start explains clearly more than the start does"
 
 
