@@ -1,6 +1,6 @@
 """Several frames as one body: how near the truth it comes, what its verdicts are worth, what is said of wrong bodies.
 
-    python benchmarks/together.py                                    # everything, in about an hour and a half of one core
+    python benchmarks/together.py                                    # everything, in an hour and a half of one core
     python benchmarks/together.py --sets liver --wrongs none --count 20
 
 A row of the table is a body, of the sets in together_sets.py, with what was made wrong of it (`WRONGS`: nothing, noise

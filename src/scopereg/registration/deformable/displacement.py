@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ import torch
 from scopereg.geometry import Pose
 from scopereg.geometry.spline import PlaneSpline
 from scopereg.images import Frame
-from scopereg.io.displacements import write_displacement_field
-from scopereg.io.transforms import Convention
+
+if TYPE_CHECKING:
+    from scopereg.io.transforms import Convention
 
 Array = npt.NDArray[np.float64]
 
@@ -170,6 +171,8 @@ class Deformation:
         In the convention `itk-resample` the file holds `apply`, in `slicer` `undo`, as the file of the pose does.
         """
         field = self.field(inverse=convention == "slicer")
+        from scopereg.io.displacements import write_displacement_field  # files need SimpleITK, numbers do not
+
         return write_displacement_field(*field, path)
 
     @property
