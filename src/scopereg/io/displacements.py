@@ -10,7 +10,7 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from scopereg.errors import ScopeRegError
-from scopereg.io.files import atomic_path
+from scopereg.io.transforms import write_itk
 
 ENDINGS = (".h5", ".tfm")
 
@@ -37,10 +37,4 @@ def write_displacement_field(
     image = sitk.GetImageFromArray(np.ascontiguousarray(vectors_mm, dtype=np.float64), isVector=True)
     image.SetOrigin([float(place) for place in first_mm])
     image.SetSpacing([float(step) for step in step_mm])
-    transform = sitk.DisplacementFieldTransform(image)
-    with atomic_path(path) as temporary:
-        try:
-            sitk.WriteTransform(transform, str(temporary))
-        except RuntimeError as error:
-            raise OSError(str(error).strip().splitlines()[-1]) from error
-    return path
+    return write_itk(sitk.DisplacementFieldTransform(image), path)

@@ -230,6 +230,11 @@ def _write_itk(matrix: Matrix, path: Path) -> Path:
     transform = sitk.AffineTransform(3)
     transform.SetMatrix(_tidy(matrix[:3, :3]).ravel().tolist())
     transform.SetTranslation(_tidy(matrix[:3, 3]).tolist())
+    return write_itk(transform, path)
+
+
+def write_itk(transform: sitk.Transform, path: Path) -> Path:
+    """Whole or not at all."""
     with atomic_path(path) as temporary:
         try:
             sitk.WriteTransform(transform, str(temporary))
