@@ -40,7 +40,7 @@ VOXEL_MM, SIDE, NEAR_MM = 0.5, 128, 3.0
 SHIFT_MM, TURN_DEG = 5.0, 10.0  # of frames: ten voxels
 WHOLE_SHIFT_MM, WHOLE_TURN_DEG = 5.0, 5.0
 REACHES_MM = (0.0, 10.0)
-PARTS = ("brains", "prostates", "frames", "edges")
+PARTS = ("brains", "fresh", "prostates", "frames", "edges")
 COLUMNS = (
     "part",
     "set",
@@ -90,6 +90,7 @@ def main() -> None:
     torch.set_num_threads(1)
     parts = {
         "brains": brains(options.data, options.starts),
+        "fresh": fresh(options.data, 2 * options.starts),
         "prostates": prostates(options.data, options.prostates, options.searched),
         "frames": frames_in_mr(options.data, options.frames),
         "edges": edges(options.data),
@@ -175,6 +176,15 @@ def brains(data: Path, count: int) -> Iterator[dict[str, Any]]:
         ]
         for (called, start), reach_mm in itertools.product(starts, REACHES_MM):
             yield whole("resect", pair, called, start, reach_mm)
+
+
+def fresh(data: Path, count: int) -> Iterator[dict[str, Any]]:
+    """Starts that no setting was chosen on, sought as far as usual."""
+    for name in PAIRS[::-1]:
+        pair, random = read_pair(data, name), np.random.default_rng(12345)
+        for row in range(1, count + 1):
+            start = off(Pose.identity(), pair.ultrasound.centre_mm, random, WHOLE_SHIFT_MM, WHOLE_TURN_DEG)
+            yield whole("resect", pair, f"fresh {row}", start, REACHES_MM[-1])
 
 
 def prostates(data: Path, count: int, searched: int) -> Iterator[dict[str, Any]]:
@@ -269,7 +279,9 @@ def summarise(rows: list[dict[str, Any]]) -> None:
     def key(row: dict[str, Any]) -> tuple[str, ...]:
         return tuple(str(row.get(name, "")) for name in ("set", "what", "truth", "method", "reach_mm"))
 
-    for group, members in itertools.groupby(sorted((row for row in rows if row["part"] != "edges"), key=key), key):
+    for group, members in itertools.groupby(
+        sorted((row for row in rows if row["part"] not in ("edges", "fresh")), key=key), key
+    ):
         kind = "landmarks" if group[1] == "whole" else "found"
         first, last = ("landmarks_start_mm", "landmarks_found_mm") if kind == "landmarks" else ("start_mm", "found_mm")
         pairs = [(float(row[first]), float(row[last])) for row in members]

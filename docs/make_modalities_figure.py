@@ -28,7 +28,7 @@ def main() -> None:
     with TABLE.open() as file:
         rows = list(csv.DictReader(file))
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), constrained_layout=True, width_ratios=(1.5, 1, 1))
-    draw_brains(axes[0], [row for row in rows if row["set"] == "resect" and row["what"] == "whole"])
+    draw_brains(axes[0], [row for row in rows if row["part"] == "brains"])
     draw_scatter(axes[1], [row for row in rows if row["set"] == "trus-mr"], "landmarks_")
     axes[1].set_title("whole volumes, prostate")
     frames = [row for row in rows if row["what"] == "frame" and row["truth"] == "landmarks"]
